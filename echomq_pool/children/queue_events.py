@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: MIT
+"""Reads the event streams of all queues: forwards cancel requests, feeds user hooks, counts for the observer.
+
+Two positions per stream: how far was read (here) and how far was dealt with (on the board). A successor goes
+on from the board, so hooks run at least once; cancel requests are forwarded as they are read and never wait
+for a slow hook.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from collections import Counter, defaultdict
+
+from echomq_pool.children.base import Child
+from echomq_pool.children.hooks import Hooks
+from echomq_pool.errors import LinkError
+from echomq_pool.ipc.context import ChildContext
+from echomq_pool.ipc.messages import Bye, Cancel, Events, Linked, Message, Ready, Stats, Stop
+from echomq_pool.metrics import Metrics
+from echomq_pool.plane.events import CANCEL_EVENT, Event, decode, parse_id
+from echomq_pool.plane.keys import QueueKeys
+from echomq_pool.redisio.link import Link, LinkState
+
+log = logging.getLogger("echomq.queue_events")
+
+BLOCK_MS = 10_000
+BATCH = 500  # entries per stream and read
+UNDELIVERED_BATCHES = 64  # read ahead of slow hooks; then reading waits, and the server keeps the rest
+TELL_AFTER_S = 1.0
+RETRY_S = 0.1
+UNREAD = (0, 0)
+EMPTY = (0, 1)  # an empty stream: all that will ever be in it is new; differs from UNREAD
+
+
+class QueueEvents(Child):
+    """One reader for all queues of the pool."""
+
+    def __init__(self, context: ChildContext) -> None:
+        super().__init__(context)
+        config = context.config
+        self.queues = config.queues()
+        self.keys = [QueueKeys(config.prefix, queue, config.hash_tag) for queue in self.queues]
+        self.streams = [keys.key("events") for keys in self.keys]
+        self.index_of = {stream.encode(): index for index, stream in enumerate(self.streams)}
+        self.read_to = [self.board.position(index) for index in range(len(self.queues))]
+        self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.metrics = Metrics()
+        self.undelivered: asyncio.Queue[tuple[int, list[Event]]] = asyncio.Queue(UNDELIVERED_BATCHES)
+        self.stopping = False
+        self.telling: asyncio.TimerHandle | None = None
+
+    async def setup(self) -> Ready:
+        self.hooks = Hooks(self.config.hooks)
+        self.link = Link(self.config.redis, name=self._name(), on_state=self._link_state, blocking=True)
+        await self.link.start()
+        return Ready(info=f"{len(self.queues)} streams, {len(self.config.hooks)} hooks")
+
+    async def run(self) -> None:
+        delivering = asyncio.create_task(self._deliver_for_ever(), name="hooks")
+        try:
+            while not self.stopping:
+                await self._read_once()
+        finally:
+            delivering.cancel()
+
+    def on_message(self, message: Message) -> None:
+        """Nothing is asked of this child but to stop."""
+
+    async def stop(self, stop: Stop) -> Bye:
+        self.stopping = True
+        self._tell_counts()
+        await self.link.close()
+        return Bye("shutdown")
+
+    async def _read_once(self) -> None:
+        """One read of all streams. A lost link is waited out: the positions stay, so nothing is skipped."""
+        try:
+            await self.link.ready()
+            await self._fix_positions()
+            reply = await self.link.blocking_call(*self._xread(), block_ms=BLOCK_MS)
+        except LinkError as error:
+            log.debug("reading events: %s", error)
+            if not self.stopping:
+                await asyncio.sleep(RETRY_S)
+            return
+        for stream, entries in reply or ():
+            index = self.index_of[bytes(stream)]
+            events = [decode(self.queues[index], entry_id, flat) for entry_id, flat in entries]
+            self.read_to[index] = parse_id(events[-1].id)
+            self._take_note(events)
+            await self.undelivered.put((index, events))
+
+    def _xread(self) -> list[str | int]:
+        ids = [f"{ms}-{seq}" for ms, seq in self.read_to]
+        return ["XREAD", "COUNT", BATCH, "BLOCK", BLOCK_MS, "STREAMS", *self.streams, *ids]
+
+    async def _fix_positions(self) -> None:
+        """A stream that was never read starts at its present end; from here on that is a number, not "$"."""
+        unread = [index for index, position in enumerate(self.read_to) if position == UNREAD]
+        ends = [self.link.call("XREVRANGE", self.streams[index], "+", "-", "COUNT", 1) for index in unread]
+        for index, last in zip(unread, await asyncio.gather(*ends), strict=True):
+            self.read_to[index] = parse_id(last[0][0]) if last else EMPTY
+            self.board.set_position(index, *self.read_to[index])
+
+    def _take_note(self, events: list[Event]) -> None:
+        for event in events:
+            self.counts[event.queue][event.name] += 1
+            if event.name == CANCEL_EVENT and event.job_id:
+                reason = str(event.data.get("reason") or "cancelled")
+                self.send(Cancel(event.queue, event.job_id, reason), now=True)
+        if self.telling is None:
+            self.telling = asyncio.get_running_loop().call_later(TELL_AFTER_S, self._tell_counts)
+
+    async def _deliver_for_ever(self) -> None:
+        while True:
+            index, events = await self.undelivered.get()
+            for event in events:
+                if self.hooks.wants(event):
+                    done = await self.hooks.run(event)
+                    self.metrics.count(f"hooks_{'run' if done else 'failed'}|{event.name}")
+                    self.board.set_position(index, *parse_id(event.id))
+            self.board.set_position(index, *parse_id(events[-1].id))
+
+    def _tell_counts(self) -> None:
+        if self.telling is not None:
+            self.telling.cancel()
+            self.telling = None
+        if self.counts:
+            self.send(Events({queue: dict(names) for queue, names in self.counts.items()}))
+            self.counts.clear()
+        if self.metrics.changed:
+            self.send(Stats(*self.metrics.snapshot()))
+
+    def _name(self) -> str:
+        """The name by which BullMQ's tools know a reader; one connection reads all, under the first queue's name."""
+        first = self.keys[0].wire_name.encode()
+        return f"{self.config.prefix}:{base64.b64encode(first).decode()}:qe"
+
+    def _link_state(self, state: LinkState) -> None:
+        ids = [] if state.client_id is None else [state.client_id]
+        self.send(Linked(state.connected, ids, state.detail, state.server), now=True)
