@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""What every child of the pool shares: set up, work, listen, stop; beats from its own loop; no life without its parent.
+"""What every child of the pool shares: set up, work, listen, stop; beats from its own loop.
 
-The silhouette is the same for all of them, in this order: `setup`, `run`, `on_message`, `stop`. A child talks to the
-supervisor through one channel. End of file there means that the supervisor is gone, and then so is the child: nobody
-would renew its leases, and going on would mean running jobs twice.
+The silhouette is the same for all of them, in this order: `setup`, `run`, `on_message`, `stop`. A child
+talks to the supervisor through one channel. End of file there means that the supervisor is gone, and then
+so is the child: nobody would renew its leases, and going on would mean running jobs twice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import traceback
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from echomq_pool.ipc.channel import ProtocolError
+from echomq_pool.ipc.channel import NO_SLOT, ProtocolError
 from echomq_pool.ipc.context import ChildContext
 from echomq_pool.ipc.messages import Bye, Failed, Ignore, Message, Ready, Stop
 
@@ -28,7 +28,6 @@ EXIT_BOOT_FAILED = 13
 EXIT_BROKEN = 1  # the child's own code raised after it was ready
 
 FLUSH_AFTER_S = 0.005
-NO_SLOT = 0xFFFFFFFF
 
 
 class Child(ABC):
@@ -71,15 +70,13 @@ class Child(ABC):
         """How often the loop shows that it turns."""
         return max(50, self.config.supervisor.hang_timeout_ms // 4)
 
-    def send(self, message: Message, *, slot: int = NO_SLOT, now: bool = False) -> None:
-        """Queues a message for the supervisor; it travels within 5 ms, or at once with `now`."""
+    def send(self, message: Message, *, slot: int = NO_SLOT) -> None:
+        """Sends to the supervisor: telemetry travels within 5 ms, everything else at once."""
         channel = self.context.channel
         if channel.closed:
             return
         channel.send(message, slot=slot)
-        if now:
-            self.flush()
-        elif self._flush_timer is None:
+        if channel.pending and self._flush_timer is None and not self._writing:
             self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_AFTER_S, self.flush)
 
     def flush(self) -> None:
@@ -103,7 +100,7 @@ class Child(ABC):
 def run_child(child_class: type[Child], context: ChildContext) -> int:
     """Runs one child from start to end and returns the exit code of its process.
 
-    0 stopped as asked, 11 recycled, 12 the supervisor is gone, 13 it could not boot, 1 it broke while working.
+    0 stopped as asked, 11 recycled, 12 the supervisor is gone, 13 could not boot, 1 broke while working.
     """
     loop = _new_loop(child_class.wants_uvloop)
     asyncio.set_event_loop(loop)
@@ -113,8 +110,8 @@ def run_child(child_class: type[Child], context: ChildContext) -> int:
             try:
                 return loop.run_until_complete(life)
             except (SystemExit, KeyboardInterrupt) as exc:
-                # A task started by user code may raise these, and asyncio lets them out of the loop. A child ends
-                # only when its supervisor says so (cases C115, C116), so the loop goes on where it was.
+                # A task started by user code may raise these, and asyncio lets them out of the loop. A child
+                # ends only when its supervisor says so (C115, C116), so the loop goes on where it was.
                 if life.done():
                     return EXIT_BROKEN
                 log.warning("%s raised outside of a job in %s; ignored", type(exc).__name__, context.id)
@@ -257,7 +254,7 @@ class _Life:
             self.code.set_result(code)
 
     def _end(self, work: asyncio.Task[None] | None) -> None:
-        """Leaves nothing of ours in the loop. Jobs' threads are not waited for: the process ends around them."""
+        """Leaves nothing of ours in the loop. Threads are not waited for: the process ends around them."""
         if self.beat_timer is not None:
             self.beat_timer.cancel()
         for task in (work, self.stopping):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The start functions that child specs name by dotted path, one per kind of child.
 
-Each imports its module inside the function, after the fork: the supervisor imports no child, and an import error
-is the failure of that one child alone. It is the one place where a late import is the design.
+Each imports its module inside the function, after the fork: the supervisor imports no child, and an import
+error is the failure of that one child alone. It is the one place where a late import is the design.
 """
 
 from __future__ import annotations
