@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+"""JSON and text as they go on the wire.
+
+orjson does the work; the standard library takes over where orjson refuses what Node writes (lone surrogates,
+integers beyond 64 bits). NaN and Infinity are refused: they are no JSON, and orjson would write `null` for them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import orjson
+
+from echomq_pool.errors import InputError
+
+# orjson reads integers beyond 64 bits as floats; such texts go to the standard library.
+_LONG_NUMBER = re.compile(rb"\d{19}")
+_WORD = str | bytes | bytearray | memoryview
+
+
+def encode(value: Any) -> bytes:
+    """`value` as JSON text.
+
+    Raises:
+        InputError: it is not JSON (NaN, Infinity, a cycle, an unknown type); the message names the place.
+    """
+    try:
+        text = orjson.dumps(value)
+    except (TypeError, RecursionError):
+        return _encode_slowly(value)
+    # A NaN has become `null`; only a text with a null in it can hide one.
+    if b"null" in text:
+        _refuse_nan(value)
+    return text
+
+
+def _encode_slowly(value: Any) -> bytes:
+    try:
+        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        _refuse_nan(value)
+        raise InputError(f"not JSON: {error}") from None
+
+
+def _refuse_nan(value: Any) -> None:
+    place = _find_nan(value, "$", 0)
+    if place is not None:
+        raise InputError(f"not JSON: NaN or Infinity at {place}")
+
+
+def _find_nan(value: Any, path: str, depth: int) -> str | None:
+    if isinstance(value, float):
+        return None if math.isfinite(value) else path
+    if depth > 1000:
+        return None
+    children: Any = ()
+    if isinstance(value, dict):
+        children = ((f"{path}.{key}", item) for key, item in value.items())
+    elif isinstance(value, list | tuple):
+        children = ((f"{path}[{index}]", item) for index, item in enumerate(value))
+    for child_path, item in children:
+        found = _find_nan(item, child_path, depth + 1)
+        if found is not None:
+            return found
+    return None
+
+
+def decode(text: _WORD) -> Any:
+    """The value of a JSON text, read as tolerantly as Node and older Python producers wrote it.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
+    if _LONG_NUMBER.search(raw):
+        return json.loads(raw.decode("utf-8", "replace"))
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return json.loads(raw.decode("utf-8", "replace"))
+
+
+def to_wire(text: str) -> bytes:
+    """UTF-8 as Node writes it: a lone surrogate becomes U+FFFD."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
+
+
+def to_text(value: Any) -> str:
+    """Text from a reply; bytes that are no UTF-8 become U+FFFD."""
+    if isinstance(value, bytes | bytearray):
+        return value.decode("utf-8", "replace")
+    return value if isinstance(value, str) else str(value)
