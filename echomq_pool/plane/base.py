@@ -6,13 +6,13 @@ BullMQ's layout.
 
 Three rules hold for every plane:
 
-* A token is `<worker id>:<counter>`; the worker id is a UUID. Every transition of a held job compares it in the
-  script (law 5). With `fetch=True` the next job comes under the *same* token.
-* Transitions of a held job (`complete`, `fail`, `retry`, `delay`, `release`, `wait_children`) and `take` outlive an
-  outage: they wait for the link and find out what became of a call whose reply was lost (`repeat.py`). Cancel the
-  task to give up. Everything else raises `LinkDown` and leaves repeating to its caller.
-* When the lock of a held job has lapsed, the transition first re-acquires it atomically and raises `LeaseLost` when
-  that is refused (law 4).
+* A token is `<worker id>:<counter>`; the worker id is a UUID. Every transition of a held job compares it in
+  the script (law 5). With `fetch=True` the next job comes under the *same* token.
+* `take` and the transitions of a held job (`complete`, `fail`, `retry`, `delay`, `release`, `wait_children`)
+  outlive an outage: they wait for the link and find out what became of a call whose reply was lost
+  (`repeat.py`). Cancel the task to give up. Everything else raises `LinkDown` and leaves repeating to its caller.
+* When the lock of a held job has lapsed, the transition first re-acquires it atomically and raises `LeaseLost`
+  when that is refused (law 4).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """No job. `limited_ms`: the rate limit ends in so many ms. `next_due_ms`: wall time of the next delayed job."""
+    """No job. `limited_ms`: when the rate limit ends. `next_due_ms`: wall time of the next delayed job."""
 
     limited_ms: int = 0
     next_due_ms: int = 0
@@ -56,7 +56,10 @@ class HeldRow:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """One job given back. `where`: wait | prioritized | failed (over its limit, the next taker fails it) | missing."""
+    """One job given back.
+
+    `where`: wait | prioritized | failed (over its limit: in wait, and the next taker fails it) | missing.
+    """
 
     id: str
     where: str
@@ -97,13 +100,13 @@ class Blocking(Protocol):
 
 
 class Plane(Protocol):
-    """One queue. Methods raise `JobError` subclasses for refusals and `LinkError` subclasses for the server."""
+    """One queue. Methods raise `JobError` subclasses for refusals, `LinkError` subclasses for the server."""
 
     keys: QueueKeys
     options: PlaneOptions
 
     async def take(self, token: str) -> Taken | Nothing:
-        """Claims the next job under `token`. A lost reply is resolved by looking for the token in `active`."""
+        """Claims the next job under `token`. A lost reply is resolved by looking for it in `active`."""
 
     async def complete(
         self, job: JobRecord, token: str, returnvalue: bytes, *, fetch: bool = False
@@ -134,10 +137,10 @@ class Plane(Protocol):
         stacktrace: Sequence[str] | None = None,
         fetch: bool = False,
     ) -> Taken | Nothing | None:
-        """To delayed for `delay_ms` from now (atm + 1 unless `skip_attempt`); reason and stacktrace are stored if given."""
+        """To delayed for `delay_ms` from now, atm + 1 unless `skip_attempt`; stores reason and stacktrace."""
 
     async def release(self, job: JobRecord, token: str) -> int:
-        """Back to the front of the line, no attempt counted. Returns ms until the rate limit ends (0 = none)."""
+        """Back to the front of the line, no attempt counted. Returns ms until the rate limit ends."""
 
     async def wait_children(self, job: JobRecord, token: str, child_key: str = "") -> bool:
         """To waiting-children. False: nothing to wait for, the job is still ours and goes on."""
@@ -154,10 +157,10 @@ class Plane(Protocol):
     async def recover(
         self, owner: str, held: Sequence[HeldRow] = (), *, planned: bool, evidence: str = ""
     ) -> list[Recovery]:
-        """Gives back every active job of a *dead* worker: all locks that start with `<owner>:`, and lapsed ones in `held`.
+        """Gives back every active job of a *dead* worker: locks that start with `<owner>:`, lapsed ones of `held`.
 
-        `planned` = we ended it (no attempt, no stall, front of the line). Else a stall: stc + 1, `evidence` goes to
-        the job's stacktrace and log, and past max_stalled_count the next taker fails the job.
+        `planned` = we ended it (no attempt, no stall, front of the line). Else a stall: stc + 1, `evidence` goes
+        to the job's stacktrace and log, and past max_stalled_count the next taker fails the job.
         """
 
     async def settle_for(self, held: HeldJob, how: str, text: str) -> str:
@@ -167,7 +170,7 @@ class Plane(Protocol):
         """
 
     async def unknown_claims(self, owner: str, known: Iterable[tuple[str, str]]) -> list[Taken]:
-        """Active jobs under a token of `owner` that are not among `known` (id, token): claims whose reply was lost.
+        """Active jobs under a token of `owner` not among `known` (id, token): claims whose reply was lost.
 
         Only for a moment when no take and no fetch of this owner is under way.
         """
@@ -179,10 +182,10 @@ class Plane(Protocol):
         """Ids in active without a lock. Reads only."""
 
     async def produce_next(self, job: JobRecord) -> str | None:
-        """For a scheduler's job just taken: makes its successor. Returns the new job id, None when there is none."""
+        """For a scheduler's job just taken: makes its successor. Returns its id, None when there is none."""
 
     async def wait(self, blocking: Blocking, block_ms: int) -> int | None:
-        """Blocks on the marker. None = nothing came, 0 = there may be work, else wall ms of the next delayed job."""
+        """Blocks on the marker. None = nothing came, 0 = there may be work, else when the next job is due."""
 
     async def progress(self, job_id: str, progress: bytes) -> None:
         """Stores progress (JSON text) and publishes it."""

@@ -2,7 +2,7 @@
 """JSON and text as they go on the wire.
 
 orjson does the work; the standard library takes over where orjson refuses what Node writes (lone surrogates,
-integers beyond 64 bits). NaN and Infinity are refused: they are no JSON, and orjson would write `null` for them.
+integers beyond 64 bits). NaN and Infinity are refused: they are no JSON, and orjson would write `null`.
 """
 
 from __future__ import annotations
