@@ -77,3 +77,16 @@ def ledger(folder: Path) -> list[tuple[str, str, int, int]]:
         return []
     rows = [line.split() for line in path.read_text().splitlines()]
     return [(word, job_id, int(pid), int(ms)) for word, job_id, pid, ms in rows]
+
+
+def leave_orphan(job: Any) -> None:
+    """Starts a grandchild whose parent ends at once; it exits 13 a moment later, like a child that failed to boot."""
+    with _OneRun(job):
+        first = os.fork()
+        if first == 0:
+            if os.fork() == 0:
+                time.sleep(0.3)
+                os._exit(13)
+            os._exit(0)
+        os.waitpid(first, 0)
+        time.sleep(job.data.get("ms", 5) / 1000)

@@ -13,7 +13,8 @@ let next = 0;
 function queue({ name, prefix }) {
   const key = `${prefix}|${name}`;
   if (!queues.has(key)) {
-    const made = new bullmq.Queue(name, { connection, prefix });
+    // A long stream: the tests count every event, and a trimmed one would be missed on a slow machine.
+    const made = new bullmq.Queue(name, { connection, prefix, streams: { events: { maxLen: 500000 } } });
     made.on('error', () => {});
     queues.set(key, made);
   }

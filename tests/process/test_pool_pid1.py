@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: MIT
+"""The pool as PID 1 of a container, as far as a kernel namespace goes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+
+from echomq_pool.sync import SyncQueue
+from tests.support.pool import PoolProcess
+from tests.support.servers import Server
+from tests.support.soak_jobs import ledger
+from tests.support.waiting import eventually
+
+UNSHARE = ("unshare", "--pid", "--fork", "--mount-proc")
+
+
+def namespace() -> tuple[str, ...]:
+    """Root may unshare at once; others need a user namespace of their own."""
+    return UNSHARE if os.geteuid() == 0 else (*UNSHARE, "--user", "--map-root-user")
+
+
+def test_as_pid_1_the_pool_reaps_orphans_drains_on_term_and_exits_0(
+    tmp_path: Path, own_server: Server, queue_name: str
+) -> None:
+    """case C054, C152"""
+    body = f"""
+[[workers]]
+name = "one"
+queues = ["{queue_name}"]
+processor = "tests.support.soak_jobs:leave_orphan"
+processes = 1
+concurrency = 2
+"""
+    pool = PoolProcess(tmp_path, own_server.url, body).start(*namespace())
+    try:
+        init = psutil.Process(pool.pid).children()[0]
+        with SyncQueue(queue_name, url=own_server.url) as queue:
+            job = queue.add("orphan", {"ms": 1_500, "folder": str(tmp_path)})
+            eventually(lambda: any(row[0] == "start" for row in ledger(tmp_path)))
+            os.kill(init.pid, signal.SIGTERM)
+            family = init.children(recursive=True)
+            assert pool.wait() == 0, pool.log()[-3000:]
+            assert queue.get_job_state(job.id) == "completed"
+        assert not [p for p in family if p.is_running()]
+        assert "Traceback" not in pool.log()
+    finally:
+        pool.destroy()

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: MIT
+"""Kill everything, at random, under load; then the supervisor; then look at what the jobs themselves say."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from echomq_pool.sync import SyncQueue
+from tests.support.pool import PoolProcess
+from tests.support.servers import Server
+from tests.support.soak_jobs import ledger
+from tests.support.waiting import eventually
+
+VICTIMS = ("load-", "lock_manager", "stalled_checker", "job_scheduler", "queue_events")
+
+BODY = """
+[supervisor]
+control = "@CONTROL@"
+max_restarts = 1000
+max_seconds = 10
+backoff = { initial = "1ms", max = "5ms", jitter = 0.0 }
+
+[infra]
+max_restarts = 1000
+max_seconds = 10
+
+[[workers]]
+name = "load"
+queues = ["QUEUE"]
+processor = "tests.support.soak_jobs:work"
+processes = 4
+concurrency = 8
+max_stalled_count = 1000
+max_restarts = 1000
+max_seconds = 10
+"""
+
+
+def start_pool(folder: Path, server: Server, queue: str, name: str = "soak") -> PoolProcess:
+    return PoolProcess(folder, server.url, BODY.replace("QUEUE", queue), name=name).start()
+
+
+def kill_one(pool: PoolProcess, rng: random.Random) -> str:
+    """SIGKILLs one random child, workers as often as all others together."""
+    kind = rng.choice(VICTIMS[1:]) if rng.random() < 0.5 else VICTIMS[0]
+    pids = pool.pids(kind)
+    if not pids:
+        return ""
+    os.kill(rng.choice(pids), signal.SIGKILL)
+    return kind
+
+
+def check_no_doubling(folder: Path) -> None:
+    doubled = [row for row in ledger(folder) if row[0] == "doubled"]
+    assert not doubled, f"ran twice at once: {doubled[:5]}"
+
+
+def finals(queue: SyncQueue) -> int:
+    counts = queue.get_job_counts()
+    return counts["completed"] + counts["failed"]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("seconds", [6, pytest.param(60, marks=pytest.mark.soak)])
+def test_random_kills_of_every_child_and_then_of_the_supervisor_lose_and_double_nothing(
+    tmp_path: Path, own_server: Server, queue_name: str, seconds: int
+) -> None:
+    """law 9, law 2, promise 2.1, 2.2, case C029, C038, C060"""
+    rng = random.Random(seconds)
+    pool = start_pool(tmp_path, own_server, queue_name)
+    added = 0
+    killed: Counter[str] = Counter()
+    try:
+        with SyncQueue(queue_name, url=own_server.url) as queue:
+            end = time.monotonic() + seconds
+            files = psutil.Process(pool.pid).num_fds()
+            while time.monotonic() < end:
+                queue.add_bulk(
+                    [("load", {"n": added + i, "ms": rng.choice((1, 20, 150)), "folder": str(tmp_path)}, {}) for i in range(40)]
+                )  # fmt: skip
+                added += 40
+                killed[kill_one(pool, rng)] += 1
+                time.sleep(0.2)
+            eventually(pool.is_ready, within=40, why="whole again")
+            assert abs(psutil.Process(pool.pid).num_fds() - files) <= 2, "the supervisor leaks descriptors"
+            family = pool.tree()
+            os.kill(pool.pid, signal.SIGKILL)
+            pool.wait()
+            eventually(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family), within=10)
+            heir = start_pool(tmp_path, own_server, queue_name, name="heir")
+            try:
+                eventually(lambda: finals(queue) == added, within=120, why=f"{finals(queue)} of {added} done")
+                assert queue.get_job_counts()["completed"] == added
+                assert heir.stop() == 0
+            finally:
+                heir.destroy()
+        check_no_doubling(tmp_path)
+        assert killed[VICTIMS[0]] > 0
+        assert sum(killed.values()) >= seconds * 2
+    finally:
+        pool.destroy()
