@@ -109,7 +109,7 @@ class Board:
         return self._words[self._renewal(slot, queue_index)]
 
     def set_position(self, queue_index: int, ms: int, seq: int) -> None:
-        """Last stream entry whose hooks have run. A sequence past 22 bits is stored too low: hooks run again."""
+        """Last stream entry whose hooks have run. A sequence past 22 bits is stored too low."""
         self._words[self._position(queue_index)] = ms << _SEQ_BITS | min(seq, _SEQ_MAX)
 
     def position(self, queue_index: int) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import select
 import socket
 import struct
 from collections import deque
@@ -119,6 +120,17 @@ class Channel:
     def overfull(self) -> bool:
         """More control records wait than the outbox is to hold: the peer does not read (a missed beat)."""
         return len(self._outbox) > self._max_outbox
+
+    @property
+    def spoken(self) -> bool:
+        """Something was sent: in a child, its ack is out."""
+        return self._seq > 0
+
+    def wait_writable(self, ms: int) -> None:
+        """Blocks until there may be room, `ms` at most; only for a process about to end."""
+        poller = select.poll()
+        poller.register(self.sock, select.POLLOUT)
+        poller.poll(ms)
 
     def send(self, message: Message, *, slot: int = NO_SLOT) -> None:
         """Encodes and queues; control kinds leave at once, telemetry at 32 messages, 32 KiB or `flush()`.
