@@ -1,0 +1,11 @@
+-- SPDX-License-Identifier: MIT
+--[[ Take the next job.
+     KEYS[1] wait   KEYS[2] active   KEYS[3] prioritized   KEYS[4] events   KEYS[5] stalled (unused)
+     KEYS[6] limiter   KEYS[7] delayed   KEYS[8] paused (unused)   KEYS[9] meta   KEYS[10] pc   KEYS[11] marker
+     ARGV[1] key base   ARGV[2] now ms   ARGV[3] msgpack {token, lockDuration ms, limiter {max, duration}?, name?}
+     Returns {flat hash, id, 0, 0}, or {0, 0, ms until the rate limit ends, absolute ms of the next delayed job}. ]]
+local call = redis.call
+--- @include "fetch_next"
+local meta = call('HMGET', KEYS[9], 'paused', 'concurrency', 'max', 'duration')
+return fetch_next(ARGV[1], KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6], KEYS[7], KEYS[10], KEYS[11], meta, ARGV[2],
+  cmsgpack.unpack(ARGV[3])) or { 0, 0, 0, 0 }
