@@ -10,9 +10,9 @@ Three rules hold for every plane:
   the script (law 5). With `fetch=True` the next job comes under the *same* token.
 * `take` and the transitions of a held job (`complete`, `fail`, `retry`, `delay`, `release`, `wait_children`)
   outlive an outage: they wait for the link and find out what became of a call whose reply was lost
-  (`repeat.py`). Cancel the task to give up. Everything else raises `LinkDown` and leaves repeating to its caller.
-* When the lock of a held job has lapsed, the transition first re-acquires it atomically and raises `LeaseLost`
-  when that is refused (law 4).
+  (`repeat.py`). Cancel the task to give up. Everything else raises `LinkDown`: repeat it or not, as it suits.
+* When the lock of a held job has lapsed, the transition first re-acquires it atomically, and raises
+  `LeaseLost` when that is refused (law 4).
 """
 
 from __future__ import annotations
@@ -157,10 +157,10 @@ class Plane(Protocol):
     async def recover(
         self, owner: str, held: Sequence[HeldRow] = (), *, planned: bool, evidence: str = ""
     ) -> list[Recovery]:
-        """Gives back every active job of a *dead* worker: locks that start with `<owner>:`, lapsed ones of `held`.
+        """Gives back every active job of a *dead* worker: locks starting `<owner>:`, lapsed `held` ones.
 
-        `planned` = we ended it (no attempt, no stall, front of the line). Else a stall: stc + 1, `evidence` goes
-        to the job's stacktrace and log, and past max_stalled_count the next taker fails the job.
+        `planned` = we ended it: no attempt, no stall, front of the line. Else a stall: stc + 1, `evidence`
+        goes to the job's stacktrace and log, and past max_stalled_count the next taker fails the job.
         """
 
     async def settle_for(self, held: HeldJob, how: str, text: str) -> str:

@@ -19,6 +19,7 @@ SHORT_NAMES = {
     "keepLogs": "kl",
 }
 _LONG_NAMES = {short: long for long, short in SHORT_NAMES.items()}
+_TELEMETRY = {"tm": "metadata", "omc": "omitContext"}
 
 Raw = bytes | str
 
@@ -52,7 +53,7 @@ class JobRecord:
 
     @classmethod
     def from_flat(cls, job_id: str, flat: Sequence[Raw] | Mapping[Raw, Raw]) -> JobRecord:
-        """Reads `[field, value, …]` or a mapping. Unknown fields are ignored, odd values read as well as possible."""
+        """Reads `[field, value, …]` or a mapping; unknown fields are ignored, odd values read leniently."""
         if isinstance(flat, Mapping):
             raw = {_bytes(key): _bytes(value) for key, value in flat.items()}
         else:
@@ -101,6 +102,15 @@ class JobRecord:
     def lifo(self) -> bool:
         return bool(self.opts.get("lifo"))
 
+    def stacktrace_with(self, trace: str) -> list[str]:
+        """The stacktrace list with one more entry, cut to the job's stackTraceLimit (the newest stay)."""
+        traces = [*self.stacktrace, trace]
+        limit = self.opts.get("stackTraceLimit")
+        if limit is None:
+            return traces
+        kept = max(0, int(number(limit)))
+        return traces[-kept:] if kept else []
+
     @property
     def has_attempts_left(self) -> bool:
         """True when the run that just failed may be followed by another."""
@@ -123,20 +133,15 @@ def decode_opts(text: Raw | None) -> dict[str, Any]:
     value = _json(text, {})
     if not isinstance(value, dict):
         return {}
-    telemetry = {
-        long: value.pop(short)
-        for short, long in (("tm", "metadata"), ("omc", "omitContext"))
-        if short in value
-    }
-    opts = {_LONG_NAMES.get(name, name): item for name, item in value.items()}
+    telemetry = {long: value.pop(short) for short, long in _TELEMETRY.items() if short in value}
+    opts: dict[str, Any] = {_LONG_NAMES.get(str(name), str(name)): item for name, item in value.items()}
     if telemetry:
         opts["telemetry"] = telemetry
     return opts
 
 
 def _telemetry(value: Mapping[str, Any]) -> dict[str, Any]:
-    pairs = (("tm", value.get("metadata")), ("omc", value.get("omitContext")))
-    return {short: item for short, item in pairs if item is not None}
+    return {short: value[long] for short, long in _TELEMETRY.items() if value.get(long) is not None}
 
 
 def number(value: Any) -> float:

@@ -19,9 +19,9 @@ from echomq_pool.errors import InputError
 
 # Queue-level suffixes, as `lock-plane` clients know them.
 SUFFIXES = (
-    "id", "wait", "paused", "active", "prioritized", "pc", "delayed", "waiting-children", "completed", "failed",
-    "stalled", "stalled-check", "meta", "events", "marker", "limiter", "repeat", "metrics:completed",
-    "metrics:failed", "metrics:completed:data", "metrics:failed:data",
+    "id", "wait", "paused", "active", "prioritized", "pc", "delayed", "waiting-children", "completed",
+    "failed", "stalled", "stalled-check", "meta", "events", "marker", "limiter", "repeat",
+    "metrics:completed", "metrics:failed", "metrics:completed:data", "metrics:failed:data",
 )  # fmt: skip
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)\Z")
