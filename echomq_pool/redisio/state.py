@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: MIT
+"""What a link knows and says: its state, and which server it talks to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from echomq_pool.redisio.replies import as_text
+
+
+@dataclass(frozen=True, slots=True)
+class LinkState:
+    """Reported at every change. `detail` is a sentence; `condition` the code while the server cannot serve."""
+
+    connected: bool
+    detail: str
+    client_id: int | None = None
+    server: str = ""
+    condition: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """Kind ("redis", "valkey", "keydb", "dragonfly") and version; (0,) when the server would not say."""
+
+    kind: str = ""
+    version: tuple[int, ...] = (0,)
+    role: str = ""
+    cluster: bool = False
+
+    @classmethod
+    def from_info(cls, text: str) -> ServerInfo:
+        """Reads the sections `server` and `replication` of an INFO reply."""
+        fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+        mode = fields.get("server_mode") or fields.get("redis_mode", "")
+        kind, version = "redis", fields.get("redis_version", "")
+        if fields.get("server_name") == "valkey" or "valkey_version" in fields:
+            kind, version = "valkey", fields.get("valkey_version", version)
+        elif "dragonfly_version" in fields:
+            kind = "dragonfly"
+        return cls(kind, parse_version(version), fields.get("role", ""), mode == "cluster")
+
+    @property
+    def min_block_ms(self) -> int:
+        """The shortest blocking timeout that this server does not round to 0, which would mean for ever.
+
+        Redis took fractions since 6.0, and rounds below a millisecond up since 7.0.8.
+        """
+        if self.kind == "valkey" or self.version >= (7, 0, 8):
+            return 1
+        return 2 if self.version >= (6,) else 1_000
+
+    def block_seconds(self, block_ms: float) -> str:
+        """A timeout argument in seconds, never 0; whole seconds for servers that take nothing else."""
+        ms = max(float(block_ms), self.min_block_ms)
+        if self.min_block_ms >= 1_000:
+            return str(max(1, round(ms / 1_000)))
+        return f"{ms / 1_000:.3f}"
+
+    def __str__(self) -> str:
+        return f"{self.kind or 'unknown'} {'.'.join(map(str, self.version))}"
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """`7.0.15` → (7, 0, 15); anything that is not a number ends it."""
+    numbers: list[int] = []
+    for part in as_text(text).strip().lstrip("v").split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits:
+            break
+        numbers.append(int(digits))
+    return tuple(numbers) or (0,)
