@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Finds, expands, checks and hashes the Lua scripts. The folder is the list: there is no second one to forget.
+"""Finds, expands, checks and hashes the Lua scripts. The folder is the list: no second one can be forgotten.
 
 A script is a file `<name>-<number of keys>.lua` that opens with a `--[[ … ]]` header naming every `KEYS[n]`,
 what is in `ARGV`, and what the script `Returns`. A line `--- @include "name"` stands for `include/name.lua`.

@@ -18,7 +18,7 @@ local function enqueue(base, cap, id, name, data, opts, timestamp, parent_key, p
     call(opts.lifo and 'RPUSH' or 'LPUSH', base .. 'wait', id)
   end
   if not queue_blocked(base .. 'meta', base .. 'active') then
-    call('ZADD', marker, 0, '0')
+    call('ZADD', marker, '0', '0')
   end
   call('XADD', events, 'MAXLEN', '~', cap, '*', 'event', 'waiting', 'jobId', id)
 end

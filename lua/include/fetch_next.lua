@@ -24,7 +24,7 @@ local function fetch_next(base, wait, active, prioritized, events, limiter, dela
     local duration = limits and limits.duration or meta[4]
     return take_job(base, events, marker, limiter, id, now, max, duration, opts)
   end
-  local first = call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
+  local first = call('ZRANGE', delayed, '0', '0', 'WITHSCORES')
   if first[1] then
     return { 0, 0, 0, first[2] / 4096 }
   end

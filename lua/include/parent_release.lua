@@ -21,7 +21,7 @@ local function release_parent(base, id, now)
     push_prioritized(base .. 'prioritized', base .. 'pc', priority, id)
   end
   if not queue_blocked(base .. 'meta', base .. 'active') then
-    call('ZADD', marker, 0, '0')
+    call('ZADD', marker, '0', '0')
   end
   call('XADD', events, '*', 'event', 'waiting', 'jobId', id, 'prev', 'waiting-children')
 end

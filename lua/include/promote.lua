@@ -3,7 +3,7 @@
 -- P.promote: delayed jobs whose time has come go to `wait` (or by their priority), at most 1000 per call.
 -- The plain ones are pushed together at the end: nothing in between looks at `wait`.
 local function promote_due(base, wait, prioritized, events, delayed, counter, marker, blocked, now)
-  local due = call('ZRANGEBYSCORE', delayed, 0, (now + 1) * 4096 - 1, 'LIMIT', 0, 1000)
+  local due = call('ZRANGEBYSCORE', delayed, '0', (now + 1) * 4096 - 1, 'LIMIT', '0', '1000')
   if not due[1] then
     return
   end
@@ -19,12 +19,12 @@ local function promote_due(base, wait, prioritized, events, delayed, counter, ma
       push_prioritized(prioritized, counter, priority, id)
     end
     call('XADD', events, '*', 'event', 'waiting', 'jobId', id, 'prev', 'delayed')
-    call('HSET', job, 'delay', 0)
+    call('HSET', job, 'delay', '0')
   end
   if plain[1] then
     call('LPUSH', wait, unpack(plain))
   end
   if not blocked then
-    call('ZADD', marker, 0, '0')
+    call('ZADD', marker, '0', '0')
   end
 end

@@ -40,6 +40,6 @@ local function take_job(base, events, marker, limiter, id, now, max, duration, o
   else
     call('HSET', job, 'processedOn', now, 'ats', ats)
   end
-  call('ZADD', marker, 0, '0')
+  call('ZADD', marker, '0', '0')
   return { flat, id, 0, 0 }
 end

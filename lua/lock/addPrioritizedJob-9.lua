@@ -15,7 +15,7 @@ local may_replace = true
 local _, priority = store_job(job, events, id, name, ARGV[2], opts, timestamp, parent_key, parent, args[8])
 push_prioritized(KEYS[4], KEYS[9], priority, id)
 if not is_blocked(meta[1], meta[2], KEYS[7]) then
-  call('ZADD', KEYS[1], 0, '0')
+  call('ZADD', KEYS[1], '0', '0')
 end
 call('XADD', events, 'MAXLEN', '~', cap, '*', 'event', 'waiting', 'jobId', id)
 --- @include "add_end"

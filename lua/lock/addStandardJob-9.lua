@@ -14,7 +14,7 @@ local may_replace = true
 store_job(job, events, id, name, ARGV[2], opts, timestamp, parent_key, parent, args[8])
 call(opts.lifo and 'RPUSH' or 'LPUSH', KEYS[1], id)
 if not is_blocked(meta[1], meta[2], KEYS[7]) then
-  call('ZADD', KEYS[9], 0, '0')
+  call('ZADD', KEYS[9], '0', '0')
 end
 call('XADD', events, 'MAXLEN', '~', cap, '*', 'event', 'waiting', 'jobId', id)
 --- @include "add_end"

@@ -25,7 +25,7 @@ if call('LREM', active, 1, id) > 0 then
   else
     call('RPUSH', KEYS[2], id)
     if not is_blocked(meta[1], meta[2], active) then
-      call('ZADD', KEYS[8], 0, '0')
+      call('ZADD', KEYS[8], '0', '0')
     end
   end
   local cap = meta[3] or default_cap(KEYS[5])

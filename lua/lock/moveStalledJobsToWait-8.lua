@@ -59,7 +59,7 @@ local function recover(ids)
   end)
   -- Once at the end: `active` only shrinks in here, so the queue is least full now.
   if ids[1] and not is_blocked(meta[1], meta[2], active) then
-    call('ZADD', KEYS[7], 0, '0')
+    call('ZADD', KEYS[7], '0', '0')
   end
 end
 

@@ -22,7 +22,7 @@ if refused then
   return refused
 end
 local fields = ARGV[7] ~= '' and cmsgpack.unpack(ARGV[7]) or {}
-if call('LREM', active, -1, id) == 0 then
+if call('LREM', active, '-1', id) == 0 then
   if fields[1] then
     call('HSET', job, unpack(fields))
   end

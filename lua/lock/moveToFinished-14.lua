@@ -99,7 +99,7 @@ end
 local keep = opts.keepJobs
 local keeps_job = keep.count ~= 0
 local fields = ARGV[9] ~= '' and cmsgpack.unpack(ARGV[9]) or {}
-if call('LREM', active, -1, id) == 0 then
+if call('LREM', active, '-1', id) == 0 then
   if locked then
     call('DEL', lock)
   end

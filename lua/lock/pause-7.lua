@@ -21,7 +21,7 @@ local function resume()
     end
   end
   if call('EXISTS', wait, KEYS[4]) > 0 then
-    call('ZADD', marker, 0, '0')
+    call('ZADD', marker, '0', '0')
   else
     mark_delayed(marker, KEYS[6])
   end

@@ -26,7 +26,7 @@ if refused then
   return refused
 end
 local fields = ARGV[6] ~= '' and cmsgpack.unpack(ARGV[6]) or {}
-if call('LREM', active, -1, id) == 0 then
+if call('LREM', active, '-1', id) == 0 then
   if fields[1] then
     call('HSET', job, unpack(fields))
   end
@@ -41,7 +41,7 @@ else
 end
 -- Asked again: the job itself may have been the one that made the queue full.
 if not is_blocked(meta[1], meta[2], active) then
-  call('ZADD', marker, 0, '0')
+  call('ZADD', marker, '0', '0')
 end
 fields[#fields + 1] = 'atm'
 fields[#fields + 1] = (stored[3] or 0) + 1
