@@ -96,7 +96,7 @@ class PlaneOptions:
 class Blocking(Protocol):
     """The part of a blocking link that `Plane.wait` uses."""
 
-    async def blocking_call(self, *args: Any, block_ms: int) -> Any: ...
+    async def blocking_call(self, *args: bytes | str | int | float, block_ms: float) -> Any: ...
 
 
 class Plane(Protocol):
@@ -184,7 +184,7 @@ class Plane(Protocol):
     async def produce_next(self, job: JobRecord) -> str | None:
         """For a scheduler's job just taken: makes its successor. Returns its id, None when there is none."""
 
-    async def wait(self, blocking: Blocking, block_ms: int) -> int | None:
+    async def wait(self, blocking: Blocking, block_ms: float) -> int | None:
         """Blocks on the marker. None = nothing came, 0 = there may be work, else when the next job is due."""
 
     async def progress(self, job_id: str, progress: bytes) -> None:

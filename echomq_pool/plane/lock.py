@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from echomq_pool import backoff
 from echomq_pool.clock import SYSTEM_CLOCK, Clock
-from echomq_pool.errors import JobError, JobMissing, LeaseLost, LinkDown, ServerUnready
+from echomq_pool.errors import JobError, JobMissing, LeaseLost, LinkDown, LinkRefused, ServerUnready
 from echomq_pool.ipc.messages import HeldJob
 from echomq_pool.plane import codec, repeat, scheduling
 from echomq_pool.plane.base import Blocking, HeldRow, Nothing, PlaneOptions, Recovery, Taken
@@ -24,16 +24,20 @@ from echomq_pool.plane.keys import QueueKeys
 from echomq_pool.plane.repeat import Fate, Verdict
 from echomq_pool.redisio.scripts import Script, ScriptLibrary
 
-UNREADY_PAUSE_S = (
-    0.1  # the link backs off by itself; this only keeps a refusing server from being asked in a spin
-)
+REFUSED_PAUSE_S = 1.0
+UNREADY_PAUSE_S = 0.1  # the link backs off by itself; this keeps a refusing server from being asked in a spin
 MANUAL_LIMIT = 9_007_199_254_740_991  # what BullMQ writes as "as many as ever will be"
 
 
 class Asking(Protocol):
     """The part of a link that a plane uses."""
 
-    def call(self, *args: bytes | str | int | float) -> asyncio.Future[Any]: ...
+    @property
+    def connected(self) -> bool: ...
+
+    def call(
+        self, *args: bytes | str | int | float, timeout_ms: int | None = None
+    ) -> asyncio.Future[Any]: ...
 
     def script(
         self, script: Script, keys: Sequence[bytes | str], args: Sequence[bytes | str | int | float]
@@ -77,11 +81,12 @@ class LockPlane:
                 return _decode(await self._ask(self._calls.take(token, self._clock.now_ms())), token)
             except ServerUnready:
                 await asyncio.sleep(UNREADY_PAUSE_S)
-            except LinkDown as error:
-                await self._link.ready()
-                claimed = (await self._fate("", token, 0))[1] if error.sent else None
-                if claimed is not None:
-                    return claimed
+            except (LinkDown, LinkRefused) as error:
+                await self._reconnected(error)
+                if isinstance(error, LinkDown) and error.sent:
+                    claimed = (await self._fate("", token, 0))[1]
+                    if claimed is not None:
+                        return claimed
 
     async def complete(
         self, job: JobRecord, token: str, returnvalue: bytes, *, fetch: bool = False
@@ -205,8 +210,8 @@ class LockPlane:
 
     # --- waiting
 
-    async def wait(self, blocking: Blocking, block_ms: int) -> int | None:
-        reply = await blocking.blocking_call("BZPOPMIN", self._marker, block_ms / 1000, block_ms=block_ms)
+    async def wait(self, blocking: Blocking, block_ms: float) -> int | None:
+        reply = await blocking.blocking_call("BZPOPMIN", self._marker, block_ms=block_ms)
         if not reply:
             return None
         _, member, score = reply
@@ -247,33 +252,35 @@ class LockPlane:
         return self._link.script(self._library[call.script], call.keys, call.args)
 
     async def _move(self, call: Call, job: JobRecord, token: str, action: str) -> Any:
-        """Sends a transition until it is known to have happened once, or cannot happen any more.
+        """Sends a transition until it is known to have happened once, or to be impossible.
 
         Returns the script's reply; a `Taken` where the reply was lost but the next job of ours was found, None
         where it was lost and there is none.
         """
-        reacquired = False
+        doubt = reacquired = False
         while True:
             try:
                 reply = await self._ask(call)
             except ServerUnready:
                 await asyncio.sleep(UNREADY_PAUSE_S)
                 continue
-            except LinkDown as error:
-                await self._link.ready()
-                if not error.sent:
+            except (LinkDown, LinkRefused) as error:
+                await self._reconnected(error)
+                if isinstance(error, LinkRefused) or not error.sent:
                     continue
+                doubt, reply = True, Code.NO_LOCK
+            if doubt and reply in _NOT_OURS:
                 verdict, claimed = await self._resolve(job, token)
                 if verdict is Verdict.DONE:
                     return claimed
                 if verdict is Verdict.LOST:
-                    raise error_of(Code.OTHER_LOCK, job.id, action) from None
-                continue  # the lapsed lock of REACQUIRE shows as -2 at the repetition
+                    raise error_of(Code.OTHER_LOCK, job.id, action)
+                if verdict is Verdict.REPEAT:
+                    continue
             if reply == Code.NO_LOCK and not reacquired:
                 reacquired = True
-                if not await self._reacquired(job, token):
-                    raise error_of(Code.NO_LOCK, job.id, action)
-                continue
+                if await self._reacquired(job, token):
+                    continue
             if isinstance(reply, int) and reply < 0:
                 raise await self._refusal(reply, job.id, action)
             return reply
@@ -291,8 +298,8 @@ class LockPlane:
                 lock, exists, seen_ats, stc, active, next_id, flat = await self._ask(call)
             except ServerUnready:
                 await asyncio.sleep(UNREADY_PAUSE_S)
-            except LinkDown:
-                await self._link.ready()
+            except (LinkDown, LinkRefused) as error:
+                await self._reconnected(error)
             else:
                 fate = (
                     Fate(int(lock), bool(exists), int(seen_ats), int(stc), bool(active)) if job_id else None
@@ -305,8 +312,23 @@ class LockPlane:
                 return not await self.reacquire([HeldRow(job.id, token, job.ats)])
             except ServerUnready:
                 await asyncio.sleep(UNREADY_PAUSE_S)
-            except LinkDown:
-                await self._link.ready()
+            except (LinkDown, LinkRefused) as error:
+                await self._reconnected(error)
+
+    async def _reconnected(self, error: LinkDown | LinkRefused) -> None:
+        """Waits out the loss of the link, a password that is being changed included.
+
+        Raises:
+            LinkRefused: the server refused the command itself, on a good connection.
+            LinkDown: the link was closed.
+        """
+        if isinstance(error, LinkRefused) and self._link.connected:
+            raise error
+        while True:
+            try:
+                return await self._link.ready()
+            except LinkRefused:
+                await asyncio.sleep(REFUSED_PAUSE_S)
 
     async def _refusal(self, code: int, job_id: str, action: str) -> JobError:
         found = await self.state(job_id) if code == Code.NOT_IN_STATE else ""
@@ -315,6 +337,8 @@ class LockPlane:
 
 
 PROBE_SLICE = 1_000
+# After a lost reply these may be the echo of our own first call, which ran after all.
+_NOT_OURS = (Code.MISSING, Code.NO_LOCK, Code.OTHER_LOCK)
 
 
 def _taken(job_id: Any, token: str, flat: Any) -> Taken:
