@@ -57,9 +57,14 @@ class DepthReader:
     async def _read(self, keys: QueueKeys) -> Depths:
         calls = [self.link.call("LLEN", keys.key(name)) for name in LISTS]
         calls += [self.link.call("ZCARD", keys.key(name)) for name in SETS]
-        calls += [self.link.call("HEXISTS", keys.key("meta"), "paused"), self.link.call("LINDEX", keys.key("wait"), -1)]
+        calls += [
+            self.link.call("HEXISTS", keys.key("meta"), "paused"),
+            self.link.call("LINDEX", keys.key("wait"), -1),
+        ]
         *numbers, paused, first = await asyncio.gather(*calls)
-        return Depths(dict(zip(LISTS + SETS, numbers, strict=True)), await self._age(keys, first), bool(paused))
+        return Depths(
+            dict(zip(LISTS + SETS, numbers, strict=True)), await self._age(keys, first), bool(paused)
+        )
 
     async def _age(self, keys: QueueKeys, job_id: bytes | None) -> int:
         if job_id is None:

@@ -20,7 +20,9 @@ from echomq_pool.metrics import BUCKETS_S
 LABELS = {"restarts": "reason", "hooks_run": "event", "hooks_failed": "event"}
 
 
-def families(status: dict[str, Any], depths: dict[str, Depths], events: dict[str, dict[str, int]]) -> Iterator[Metric]:
+def families(
+    status: dict[str, Any], depths: dict[str, Depths], events: dict[str, dict[str, int]]
+) -> Iterator[Metric]:
     """Everything that /metrics shows."""
     totals = status.get("totals", {})
     yield from _counters(totals.get("counters", {}))
@@ -92,7 +94,9 @@ def _children(children: list[dict[str, Any]]) -> Iterator[Metric]:
 
 def _queues(depths: dict[str, Depths]) -> Iterator[Metric]:
     jobs = GaugeMetricFamily("echomq_queue_jobs", "jobs by queue and state", labels=["queue", "state"])
-    oldest = GaugeMetricFamily("echomq_queue_oldest_waiting_seconds", "age of the next job in line", labels=["queue"])
+    oldest = GaugeMetricFamily(
+        "echomq_queue_oldest_waiting_seconds", "age of the next job in line", labels=["queue"]
+    )
     paused = GaugeMetricFamily("echomq_queue_paused", "1 while the queue is paused", labels=["queue"])
     for queue, depth in sorted(depths.items()):
         for state, n in depth.counts.items():

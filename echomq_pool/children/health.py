@@ -31,7 +31,7 @@ class TakingWatch:
 
 
 def liveness(now_ms: int, beat_ms: int, hang_timeout_ms: int) -> str:
-    """"" when the supervisor's loop turns, else what is wrong. The loop beats every quarter of hang_timeout."""
+    """Empty when the supervisor's loop turns, else what is wrong. The loop beats every quarter of hang_timeout."""
     age = now_ms - beat_ms
     limit = max(1_000, hang_timeout_ms // 2)
     return "" if age <= limit else f"the supervisor's loop has not turned for {age} ms"

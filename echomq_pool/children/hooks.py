@@ -26,7 +26,9 @@ class Hooks:
     """The functions of `[hooks]`, by event name (`on_failed` listens to `failed`)."""
 
     def __init__(self, paths: dict[str, str]) -> None:
-        self._calls = {key.removeprefix("on_").replace("_", "-"): _load(key, path) for key, path in paths.items()}
+        self._calls = {
+            key.removeprefix("on_").replace("_", "-"): _load(key, path) for key, path in paths.items()
+        }
 
     def __bool__(self) -> bool:
         return bool(self._calls)

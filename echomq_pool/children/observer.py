@@ -22,7 +22,8 @@ from echomq_pool.children.health import TakingWatch, liveness, readiness
 from echomq_pool.ipc.context import ChildContext
 from echomq_pool.ipc.messages import Bye, Events, Linked, Message, Ready, Stop, Tree
 from echomq_pool.plane.keys import QueueKeys
-from echomq_pool.redisio.link import Link, LinkState
+from echomq_pool.redisio.link import Link
+from echomq_pool.redisio.state import LinkState
 
 log = logging.getLogger("echomq.observer")
 
@@ -80,7 +81,11 @@ class Observer(Child):
         try:
             await web.TCPSite(self.runner, host.strip("[]") or "127.0.0.1", int(port)).start()
         except OSError as error:
-            log.warning("observer cannot listen on %s (%s): the pool works without it", self.config.observer.bind, error)
+            log.warning(
+                "observer cannot listen on %s (%s): the pool works without it",
+                self.config.observer.bind,
+                error,
+            )
             return f"not listening: {error}"
         address = self.runner.addresses[0]
         log.info("observer listens on http://%s:%d", address[0], address[1])
@@ -121,7 +126,7 @@ class Observer(Child):
     def _link_state(self, state: LinkState) -> None:
         self.link_detail = state.detail
         ids = [] if state.client_id is None else [state.client_id]
-        self.send(Linked(state.connected, ids, state.detail, state.server), now=True)
+        self.send(Linked(state.connected, ids, state.detail, state.server))
 
 
 class _Collector:

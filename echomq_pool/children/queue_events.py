@@ -21,7 +21,8 @@ from echomq_pool.ipc.messages import Bye, Cancel, Events, Linked, Message, Ready
 from echomq_pool.metrics import Metrics
 from echomq_pool.plane.events import CANCEL_EVENT, Event, decode, parse_id
 from echomq_pool.plane.keys import QueueKeys
-from echomq_pool.redisio.link import Link, LinkState
+from echomq_pool.redisio.link import Link
+from echomq_pool.redisio.state import LinkState
 
 log = logging.getLogger("echomq.queue_events")
 
@@ -109,7 +110,7 @@ class QueueEvents(Child):
             self.counts[event.queue][event.name] += 1
             if event.name == CANCEL_EVENT and event.job_id:
                 reason = str(event.data.get("reason") or "cancelled")
-                self.send(Cancel(event.queue, event.job_id, reason), now=True)
+                self.send(Cancel(event.queue, event.job_id, reason))
         if self.telling is None:
             self.telling = asyncio.get_running_loop().call_later(TELL_AFTER_S, self._tell_counts)
 
@@ -140,4 +141,4 @@ class QueueEvents(Child):
 
     def _link_state(self, state: LinkState) -> None:
         ids = [] if state.client_id is None else [state.client_id]
-        self.send(Linked(state.connected, ids, state.detail, state.server), now=True)
+        self.send(Linked(state.connected, ids, state.detail, state.server))
