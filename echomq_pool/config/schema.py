@@ -7,7 +7,7 @@ Nothing here imports a parser or a validator, so children stay small.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 
@@ -119,7 +119,7 @@ class WorkersConfig:
 
     @property
     def tick_ms(self) -> int:
-        """Renewal tick: half of lock_renew_time, or the plain interval when one is set (design, section 6)."""
+        """Renewal tick: half of lock_renew_time, or the plain interval when one is set."""
         return self.renew_interval_ms or max(1, self.lock_renew_time_ms // 2)
 
 
@@ -173,7 +173,7 @@ class PoolConfig:
     log: LogConfig = field(default_factory=LogConfig)
 
     def queues(self) -> tuple[str, ...]:
-        """Every queue of the pool once, in the order of the file; its index is the queue's place on the board."""
+        """Every queue once, in the order of the file; its index is the queue's place on the board."""
         names = [q for w in self.workers for q in w.queues] + [s.queue for s in self.schedulers]
         return tuple(dict.fromkeys(names))
 
@@ -200,17 +200,16 @@ def to_plain(config: PoolConfig) -> dict[str, Any]:
 def from_plain(cls: type[T], plain: dict[str, Any]) -> T:
     """Rebuilds a frozen configuration object from `to_plain` data."""
     hints = get_type_hints(cls)
-    values = {f.name: _revive(hints[f.name], plain[f.name]) for f in fields(cls) if f.name in plain}  # type: ignore[arg-type]
-    return cls(**values)
+    return cls(**{name: _revive(hint, plain[name]) for name, hint in hints.items() if name in plain})
 
 
 def _revive(hint: Any, value: Any) -> Any:
     if value is None:
         return None
-    if is_dataclass(hint):
-        return from_plain(hint, value)  # type: ignore[arg-type]
-    args = get_args(hint)
     if get_origin(hint) is tuple:
-        return tuple(_revive(args[0], item) for item in value)
-    concrete = [a for a in args if is_dataclass(a)]
-    return from_plain(concrete[0], value) if concrete and isinstance(value, dict) else value
+        return tuple(_revive(get_args(hint)[0], item) for item in value)
+    for candidate in (hint, *get_args(hint)):  # a dataclass, or one of "dataclass | None"
+        kind: Any = candidate
+        if is_dataclass(candidate) and isinstance(value, dict):
+            return from_plain(kind, value)
+    return value
