@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: MIT
+"""Keeps every lease of the pool alive, in a process that runs no user code; undertaker of dead workers.
+
+    workers ── Held, Settled ──▶ book of leases ──▶ renewal (one timer, one call per queue and tick)
+    supervisor ── Up, Down ────▶ pidfds, undertaker ──▶ Recovered
+    refused leases ──▶ Lost, to their worker       cancelled jobs still held after 1 s ──▶ Expired
+
+Renewal goes on through quiet and drain, until this process is stopped, after all workers. It never asks
+whether a worker looks busy: a lease lives as long as its process (law 1), and the supervisor says when that
+has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+
+from echomq_pool.children.base import EXIT_ORPHANED, Child
+from echomq_pool.children.leases import Key, Lease, LeaseBook, Ticks, early
+from echomq_pool.children.orphans import Pidfds
+from echomq_pool.children.renewal import Renewal
+from echomq_pool.children.undertaker import Undertaker
+from echomq_pool.config.schema import PoolConfig, WorkersConfig
+from echomq_pool.ipc.context import ChildContext
+from echomq_pool.ipc.messages import (
+    Bye,
+    Cancel,
+    Down,
+    Expired,
+    Held,
+    Linked,
+    Lost,
+    Message,
+    Ready,
+    Recovered,
+    Settled,
+    Stats,
+    Stop,
+    Up,
+)
+from echomq_pool.metrics import Metrics
+from echomq_pool.plane.base import Plane, PlaneOptions
+from echomq_pool.plane.keys import QueueKeys
+from echomq_pool.plane.lock import LockPlane
+from echomq_pool.redisio.link import Link
+from echomq_pool.redisio.scripts import load_library
+from echomq_pool.redisio.state import LinkState
+
+log = logging.getLogger("echomq.lock_manager")
+
+CANCEL_GRACE_S = 1.0  # for a worker to stop a cancelled job itself
+ALARM_GRACE_S = 1.0  # for the word that a job was settled, before a refused renewal counts as a lost lease
+TELL_AFTER_MS = 1_000  # at most so often are numbers sent
+RECHECK_MS = (
+    500  # while the supervisor's beat is stale: a machine that only slept is not deaf for a whole tick
+)
+ORPHANS_S = 0.5  # the workers have PDEATHSIG; whoever is still there after this is killed
+LAST_RITES_S = 1.5  # to give back what they held
+
+
+class LockManager(Child):
+    """One timer over all leases of all workers."""
+
+    def __init__(self, context: ChildContext) -> None:
+        super().__init__(context)
+        self.book = LeaseBook()
+        self.metrics = Metrics()
+        self.ticks = Ticks(tick_per_queue(self.config), self.clock.mono_ms())
+        self.pidfds = Pidfds(context.parent_pid)
+        self.wake = asyncio.Event()
+        self.stopping = False
+        self.reconnected = False
+        self.urgent: set[str] = set()  # queues with leases that must not wait for their tick
+        self.suspects: dict[Key, Lease] = {}  # refused a moment ago, perhaps because they were just settled
+        self.told_ms = 0
+        self.was_connected = False
+        self.workers: dict[str, Up] = {}  # those that live
+        self.index = {queue: index for index, queue in enumerate(self.config.queues())}
+
+    async def setup(self) -> Ready:
+        config = self.config
+        library = load_library()
+        self.link = Link(
+            config.redis, name=f"echomq-pool:{config.name}:lock_manager", clock=self.clock, scripts=library,
+            on_state=self._link_state,
+        )  # fmt: skip
+        self.planes: dict[str, Plane] = {
+            queue: LockPlane(
+                self.link,
+                QueueKeys(config.prefix, queue, config.hash_tag),
+                library,
+                queue_options(config, queue),
+            )
+            for queue in config.queues()
+        }
+        self.renewal = Renewal(
+            self.book, self.ticks, self.planes, self.board, self.clock, self.metrics, self._lost
+        )
+        self.undertaker = Undertaker(self.link, self.planes, self.clock, self.metrics, self._recovered)
+        await self.link.start()
+        return Ready(info=f"{len(self.planes)} queues")
+
+    async def run(self) -> None:
+        while not self.stopping:
+            await self._sleep()
+            now = self.clock.mono_ms()
+            if self.link.connected and self._hears_supervisor(now):
+                self._renew(now)
+            else:
+                self._skip(now)
+            self._tell(now)
+
+    def on_message(self, message: Message) -> None:
+        match message:
+            case Held():
+                self._held(message)
+            case Settled():
+                for queue, job_id, token in message.jobs:
+                    self.suspects.pop((queue, job_id, token), None)
+                if not self.undertaker.knows(message.worker_id):
+                    self.book.settle(message, self.clock.mono_ms())
+            case Up():
+                self.workers[message.worker_id] = message
+                self.book.up(message.worker_id, message.slot)
+                self.pidfds.add(message.worker_id, message.pid)
+            case Down():
+                self.workers.pop(message.worker_id, None)
+                self.pidfds.remove(message.worker_id)
+                self.undertaker.bury(message, self.book.down(message.worker_id))
+            case Cancel():
+                asyncio.get_running_loop().call_later(
+                    CANCEL_GRACE_S, self._insist, message, self.clock.mono_ms()
+                )
+
+    async def stop(self, stop: Stop) -> Bye:
+        """Funerals are finished first, within the deadline; renewal goes on meanwhile."""
+        left_s = max(0.0, (stop.deadline_ms - self.clock.mono_ms()) / 1000)
+        try:
+            await asyncio.wait_for(self.undertaker.finish(), left_s)
+        except TimeoutError:
+            log.warning("stopped before every dead worker's jobs were given back")
+        self._end()
+        await self.link.close()
+        self.told_ms = 0
+        self._tell(self.clock.mono_ms())
+        return Bye("shutdown")
+
+    async def on_orphaned(self) -> int:
+        """The supervisor is dead, so the pool is: every worker's end is made sure of, then its jobs go back.
+
+        Nobody is blamed: it was the pool that ended, not a job that killed its process.
+        """
+        await asyncio.gather(*(self._bury_orphan(up) for up in list(self.workers.values())))
+        try:
+            await asyncio.wait_for(self.undertaker.finish(), LAST_RITES_S)
+        except TimeoutError:
+            log.error("the server was not reached in time; the stalled sweep must recover the jobs")
+        self._end()
+        return EXIT_ORPHANED
+
+    def beat_ms(self) -> int:
+        """Often enough for the supervisor to miss a stuck LockManager while every lease still lives."""
+        shortest = min((w.lock_duration_ms for w in self.config.workers), default=30_000)
+        return max(20, min(super().beat_ms(), shortest // 16))
+
+    # --- renewal ---------------------------------------------------------------------------------------
+
+    async def _sleep(self) -> None:
+        """Until the next tick, or until something cannot wait for it. The one timer of all leases."""
+        next_ms = self.ticks.next_ms()
+        timeout = None if next_ms is None else max(0, next_ms - self.clock.mono_ms()) / 1000
+        try:
+            await asyncio.wait_for(self.wake.wait(), timeout)
+        except TimeoutError:
+            pass
+        self.wake.clear()
+
+    def _renew(self, now: int) -> None:
+        if self.reconnected:
+            # Locks may have lapsed meanwhile: they are taken back before anything else is done here.
+            self.reconnected = False
+            self.urgent.update(self.planes)
+        for queue in self.urgent:
+            self.renewal.everything(queue, now)
+        self.urgent.clear()
+        for queue, at_ms in self.ticks.take(now):
+            self.renewal.tick(queue, at_ms)
+
+    def _skip(self, now: int) -> None:
+        """Nothing can be renewed now; the workers see it on the board and look after themselves."""
+        retry = now + RECHECK_MS if self.link.connected else None
+        for queue, _ in self.ticks.take(now):
+            self.metrics.count("renewals_skipped")
+            if retry is not None:
+                self.ticks.bring_forward(queue, retry)
+
+    def _hears_supervisor(self, now: int) -> bool:
+        """False once the hub has been silent for hang_timeout: Settled and Down would not reach us either."""
+        beat = self.board.beat_ms(0)
+        return not beat or now - beat < self.config.supervisor.hang_timeout_ms
+
+    def _held(self, held: Held) -> None:
+        if self.undertaker.knows(held.worker_id):
+            return
+        now = self.clock.mono_ms()
+        for lease in self.book.hold(held, now):
+            if held.full or self._is_late(lease):
+                self.urgent.add(lease.job.queue)
+                self.wake.set()
+
+    def _is_late(self, lease: Lease) -> bool:
+        """Told so late that its worker already takes the board's word to be about this lease too."""
+        queue = lease.job.queue
+        holder = self.book.holders[lease.worker_id]
+        if queue not in self.planes or holder.slot is None:
+            return False
+        word = self.board.renewed_ms(holder.slot, self.index[queue])
+        return lease.job.taken_ms + self.ticks.tick_ms[queue] <= word
+
+    def _link_state(self, state: LinkState) -> None:
+        ids = [] if state.client_id is None else [state.client_id]
+        self.send(Linked(state.connected, ids, state.detail, state.server))
+        if state.connected and not self.was_connected:
+            self.reconnected = True
+            self.renewal.forget_passes()
+            self.wake.set()
+        self.was_connected = state.connected
+
+    # --- what was lost, what must end ------------------------------------------------------------------
+
+    def _lost(self, leases: Sequence[Lease]) -> None:
+        """Refused for good: the worker hears it at once, the log only if no word of a settlement follows."""
+        by_worker: defaultdict[str, list[list[str]]] = defaultdict(list)
+        for lease in leases:
+            by_worker[lease.worker_id].append(list(lease.key))
+            self.suspects[lease.key] = lease
+        for worker_id, rows in by_worker.items():
+            holder = self.book.holders.get(worker_id)
+            if holder is not None and holder.slot is not None:
+                self.send(Lost(worker_id, rows), slot=holder.slot)
+        asyncio.get_running_loop().call_later(ALARM_GRACE_S, self._alarm, [lease.key for lease in leases])
+
+    def _alarm(self, keys: list[Key]) -> None:
+        lost = [lease for key in keys if (lease := self.suspects.pop(key, None)) is not None]
+        for lease in lost:
+            log.warning(
+                "lease of job %s/%s was lost by worker %s", lease.job.queue, lease.job.id, lease.worker_id
+            )
+        if lost:
+            self.metrics.count("leases_lost", len(lost))
+
+    def _insist(self, cancel: Cancel, asked_ms: int) -> None:
+        """The net under cancellation: whoever still holds the job that was meant is ended with it."""
+        for lease in self.book.find(cancel.queue, cancel.job_id):
+            if lease.job.taken_ms <= asked_ms:
+                expired = Expired(lease.worker_id, cancel.queue, cancel.job_id, "cancel", cancel.reason)
+                self.send(expired)
+
+    def _recovered(self, recovered: Recovered) -> None:
+        self.send(recovered)
+        self.told_ms = 0
+        self._tell(self.clock.mono_ms())
+
+    async def _bury_orphan(self, up: Up) -> None:
+        ended = await self.pidfds.ended(up.worker_id, ORPHANS_S)
+        self.pidfds.kill(up.worker_id)  # its grandchildren too, whether it had ended or not
+        if not ended and not await self.pidfds.ended(up.worker_id, ORPHANS_S):
+            log.error("worker %s does not die; its leases are left to lapse", up.worker_id)
+            return  # law 2: nothing is taken back from a process that may still run
+        down = Down(up.worker_id, up.slot, up.queues, up.client_ids, True, "supervisor died", expired=[])
+        self.undertaker.bury(down, self.book.down(up.worker_id))
+
+    # --- numbers, end ----------------------------------------------------------------------------------
+
+    def _tell(self, now: int) -> None:
+        self.metrics.gauge("leases_held", len(self.book))
+        if self.metrics.changed and now - self.told_ms >= TELL_AFTER_MS:
+            self.told_ms = now
+            self.send(Stats(*self.metrics.snapshot()))
+
+    def _end(self) -> None:
+        self.stopping = True
+        self.wake.set()
+        self.renewal.cancel()
+        self.undertaker.cancel()
+        self.pidfds.close()
+
+
+def tick_per_queue(config: PoolConfig) -> dict[str, int]:
+    """Renewal tick of each queue, ms: that of its most impatient group."""
+
+    def tick(workers: WorkersConfig) -> int:
+        plain = workers.renew_interval_ms
+        return max(1, early(plain, workers.lock_duration_ms)) if plain else workers.tick_ms
+
+    return {
+        queue: min((tick(w) for w in config.workers if queue in w.queues), default=7_500)
+        for queue in config.queues()
+    }
+
+
+def queue_options(config: PoolConfig, queue: str) -> PlaneOptions:
+    """What holds for a queue whichever group works it.
+
+    Renewals of all groups share one call, so all get the longest lock: a shorter one could lapse before its
+    worker expects it to. For the sweep the most patient stall limit and the shortest interval count.
+    """
+    groups = [workers for workers in config.workers if queue in workers.queues]
+    if not groups:
+        return PlaneOptions()
+    return PlaneOptions(
+        lock_duration_ms=max(w.lock_duration_ms for w in groups),
+        keep_completed=groups[0].remove_on_complete,
+        keep_failed=groups[0].remove_on_fail,
+        max_stalled_count=max(w.max_stalled_count for w in groups),
+        stalled_interval_ms=min(w.stalled_interval_ms for w in groups),
+    )

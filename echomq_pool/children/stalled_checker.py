@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: MIT
+"""Recovers what other pools lost: per queue a sweep in two phases, mark and recover, each stalled_interval.
+
+Our own workers' jobs must never be taken by it (law 2), so a sweep runs only while the LockManager's passes
+are on time: the last one began after our link was made, and so recently that no lease it covered can have
+lapsed since. While that is not so the sweep waits; the leases of living workers are renewed first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from echomq_pool.children.base import Child
+from echomq_pool.children.leases import Ticks
+from echomq_pool.children.lock_manager import queue_options, tick_per_queue
+from echomq_pool.errors import LinkDown, PoolError
+from echomq_pool.ipc.context import ChildContext
+from echomq_pool.ipc.messages import Bye, Linked, Message, Quiet, Ready, Resume, Stats, Stop
+from echomq_pool.metrics import Metrics
+from echomq_pool.plane.base import Plane
+from echomq_pool.plane.keys import QueueKeys
+from echomq_pool.plane.lock import LockPlane
+from echomq_pool.redisio.link import Link
+from echomq_pool.redisio.scripts import load_library
+from echomq_pool.redisio.state import LinkState
+
+log = logging.getLogger("echomq.stalled_checker")
+
+WAIT_MS = (20, 50, 100, 250, 500)  # between looks at the board while no pass is seen
+PROMPT_MS = 500  # a server that takes longer for a PING is not swept now
+SHOWN = 20  # job ids named in a log line
+
+
+class StalledChecker(Child):
+    """One timer over the sweeps of all queues."""
+
+    def __init__(self, context: ChildContext) -> None:
+        super().__init__(context)
+        self.metrics = Metrics()
+        self.wake = asyncio.Event()
+        self.stopping = False
+        self.quiet = False
+        self.connected_ms: int | None = None
+        self.window_ms = safe_window_ms(context)
+
+    async def setup(self) -> Ready:
+        config = self.config
+        library = load_library()
+        self.link = Link(
+            config.redis, name=f"echomq-pool:{config.name}:stalled_checker", clock=self.clock,
+            scripts=library,
+            on_state=self._link_state,
+        )  # fmt: skip
+        self.planes: dict[str, Plane] = {
+            queue: LockPlane(
+                self.link,
+                QueueKeys(config.prefix, queue, config.hash_tag),
+                library,
+                queue_options(config, queue),
+            )
+            for queue in config.queues()
+        }
+        intervals = {queue: plane.options.stalled_interval_ms for queue, plane in self.planes.items()}
+        self.ticks = Ticks(intervals, self.clock.mono_ms())
+        for queue in self.planes:
+            self.ticks.bring_forward(queue, self.clock.mono_ms())  # one sweep at the start
+        await self.link.start()
+        return Ready(info=f"{len(self.planes)} queues")
+
+    async def run(self) -> None:
+        while not self.stopping:
+            await self._sleep_until(self.ticks.next_ms())
+            await self._until_safe()
+            for queue, _ in self.ticks.take(self.clock.mono_ms()):
+                if not self.stopping and not self.quiet:
+                    await self._sweep(queue)
+            self._tell()
+
+    def on_message(self, message: Message) -> None:
+        if isinstance(message, Quiet):
+            self.quiet = True
+        elif isinstance(message, Resume):
+            self.quiet = False
+            self.wake.set()
+
+    async def stop(self, stop: Stop) -> Bye:
+        self.stopping = True
+        self.wake.set()
+        self._tell()
+        await self.link.close()
+        return Bye("shutdown")
+
+    async def probe(self, queue: str) -> list[str]:
+        """Stalled candidates of one queue: ids in `active` without a lock. Touches nothing."""
+        return await self.planes[queue].probe()
+
+    def safe(self) -> bool:
+        """Whether no lease of this pool can have lapsed without its LockManager having had its say."""
+        last = self.board.pass_ms()
+        fresh = self.clock.mono_ms() - last < self.window_ms
+        return self.connected_ms is not None and last > self.connected_ms and fresh
+
+    async def _until_safe(self) -> None:
+        looks = 0
+        while not self.stopping and (self.quiet or not self.safe()):
+            if self.quiet:
+                await self._sleep_until(None)
+                continue
+            pause = WAIT_MS[min(looks, len(WAIT_MS) - 1)]
+            looks += 1
+            await self._sleep_until(self.clock.mono_ms() + pause)
+
+    async def _sweep(self, queue: str) -> None:
+        """One pass over one queue. Its errors are loud, counted, and over at the next one (case C031)."""
+        plane = self.planes[queue]
+        started = self.clock.mono_ms()
+        try:
+            # A server that froze would run the sweep at its thaw, when every lock has lapsed.
+            await self.link.call("PING", timeout_ms=PROMPT_MS)
+            if not self.safe():
+                self.ticks.bring_forward(queue, self.clock.mono_ms())
+                return
+            ids = await plane.sweep()
+        except LinkDown as error:
+            log.warning("sweep of queue %s: %s", queue, error)
+            self.metrics.count("sweep_errors")
+        except PoolError as error:
+            log.error("sweep of queue %s failed: %s", queue, error)
+            self.metrics.count("sweep_errors")
+        except Exception:
+            log.exception("sweep of queue %s broke", queue)
+            self.metrics.count("sweep_errors")
+        else:
+            self.metrics.count("sweeps")
+            self.metrics.observe("sweep", (self.clock.mono_ms() - started) / 1000)
+            self._found(queue, ids)
+
+    def _found(self, queue: str, ids: list[str]) -> None:
+        if ids:
+            self.metrics.count("stalled_jobs", len(ids))
+            shown = ", ".join(ids[:SHOWN]) + (" …" if len(ids) > SHOWN else "")
+            log.warning("queue %s: %d stalled jobs are waiting again: %s", queue, len(ids), shown)
+
+    async def _sleep_until(self, until_ms: int | None) -> None:
+        timeout = None if until_ms is None else max(0, until_ms - self.clock.mono_ms()) / 1000
+        try:
+            await asyncio.wait_for(self.wake.wait(), timeout)
+        except TimeoutError:
+            pass
+        self.wake.clear()
+
+    def _tell(self) -> None:
+        if self.metrics.changed:
+            self.send(Stats(*self.metrics.snapshot()))
+
+    def _link_state(self, state: LinkState) -> None:
+        ids = [] if state.client_id is None else [state.client_id]
+        self.send(Linked(state.connected, ids, state.detail, state.server))
+        if not state.connected:
+            self.connected_ms = None
+        elif self.connected_ms is None:
+            self.connected_ms = self.clock.mono_ms()
+
+
+def safe_window_ms(context: ChildContext) -> int:
+    """How old the LockManager's last pass may be: no lease that was fresh then lapses within this time.
+
+    A pass in time vouches for stamps at most two ticks old, in every queue.
+    """
+    ticks = tick_per_queue(context.config)
+    windows = [
+        max(workers.lock_duration_ms - 2 * ticks[queue], ticks[queue] // 2)
+        for workers in context.config.workers
+        for queue in workers.queues
+    ]
+    return min(windows, default=30_000)
