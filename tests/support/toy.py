@@ -82,7 +82,7 @@ def surroundings(context: ChildContext) -> int:
     """Tells how it was born, then serves like `good`."""
     handled = [n for n in signal.valid_signals() if signal.getsignal(n) not in (signal.SIG_DFL, None)]
     facts = {
-        "fds": {n: os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd") if _lives(n)},
+        "fds": _descriptors(),
         "mask": [int(n) for n in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
         "handled": [int(n) for n in handled],
         "wakeup": signal.set_wakeup_fd(-1),
@@ -99,10 +99,6 @@ def surroundings(context: ChildContext) -> int:
     context.channel.send(_stats(facts))
     context.channel.flush()
     return good(context)
-
-
-def _lives(number: str) -> bool:
-    return os.path.lexists(f"/proc/self/fd/{number}")
 
 
 def _stats(facts: dict[str, Any]) -> Message:
