@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -17,15 +16,13 @@ from echomq_pool.redisio.address import Address
 from echomq_pool.redisio.blocking import with_timeout
 from echomq_pool.redisio.boot import Greeting, greet, load_scripts, open_wire
 from echomq_pool.redisio.cluster import Nodes, find_owner
-from echomq_pool.redisio.pace import QuietLog, pause_ms
+from echomq_pool.redisio.pace import pause_ms
 from echomq_pool.redisio.protocol import Arg, Call, Kind, Wire, fail, pack
 from echomq_pool.redisio.replies import Action, ErrorReply, Verdict, classify, target_of
 from echomq_pool.redisio.scripts import ScriptLibrary
 from echomq_pool.redisio.sentinel import find_master
-from echomq_pool.redisio.state import LinkState, ServerInfo
+from echomq_pool.redisio.state import LinkState, ServerInfo, Teller
 from echomq_pool.redisio.traffic import Traffic, calling_back
-
-log = logging.getLogger("echomq.link")
 
 STEADY_MS = (
     5_000  # a connection that lived so long was a good one: the next loss starts with the shortest pause
@@ -69,7 +66,6 @@ class Link(Traffic):
         self._name = name
         self._scripts = scripts
         self._on_connect = on_connect
-        self._on_state = on_state
         self._blocking = blocking
         self._slot_key = slot_key
         self._margin = margin_ms
@@ -82,7 +78,7 @@ class Link(Traffic):
         self._waiters: list[asyncio.Future[None]] = []
         self._lost = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
-        self._quiet = QuietLog(log)
+        self._teller = Teller(name or str(self._address), clock, on_state)
         self.server = ServerInfo()
         self.state = LinkState(False, self._down_detail)
 
@@ -103,6 +99,7 @@ class Link(Traffic):
             self._wire.abort(error)
         self._fail_queue(LinkDown("the link is closed", sent=False))
         self._wake_waiters(error)
+        self._teller.quiet = True
         for timer in (self._timer, self._again_timer, self._condition_timer):
             if timer is not None:
                 timer.cancel()
@@ -180,7 +177,7 @@ class Link(Traffic):
         wire = self._wire
         if wire is None or not self._up:
             raise LinkDown(f"not sent: {self._down_detail}", sent=False)
-        if wire.in_flight:
+        if any(call.kind is Kind.BLOCKED for call in wire.in_flight):
             raise InputError("a blocking link carries one call at a time")
         assert self._loop is not None
         data = pack(with_timeout(args, block_ms, self.server))
@@ -211,7 +208,7 @@ class Link(Traffic):
                 self._failed(error)
             except Exception as error:
                 # on_connect is foreign code; whatever it raises must not end the link.
-                log.exception("link %s: preparing the connection failed", self._name)
+                self._teller.trouble("preparing the connection failed")
                 self._failed(LinkDown(f"preparing the connection failed: {error!r}", sent=False))
             else:
                 await self._lost.wait()
@@ -249,7 +246,7 @@ class Link(Traffic):
 
     async def _boot(self, wire: Wire) -> Greeting:
         def ask(commands: Any) -> list[asyncio.Future[Any]]:
-            return self._ask_all(wire, commands)
+            return self._ask_all(wire, commands, self._config.connect_timeout_ms)
 
         # After READONLY a replica is not good enough; before that it might be a writable one.
         want_master = bool(self._config.sentinels) or self._condition == "READONLY"
@@ -283,9 +280,7 @@ class Link(Traffic):
         self._up = True
         self._hops = 0
         self._refused = None
-        wire.watched = bool(self._condition)
-        if self._condition in ("LOADING", "READONLY", "MASTERDOWN", "MAXCLIENTS", "NOAUTH"):
-            self._condition = ""
+        self._condition = ""  # the server answered PING; what still holds will be met again
         for call in self._queue:
             self._refresh(call)
         self._report(f"connected to {self._address} ({greeting.info}, client id {greeting.client_id})")
@@ -344,8 +339,11 @@ class Link(Traffic):
             fail(call.future, LinkRefused(verdict.sentence))
             return
         host, port = target_of(text)
-        if verdict.action is Action.ASK and call.kind is Kind.NORMAL:
-            self._courier((host or self._address.host, port))._carry(call)
+        if verdict.action is Action.ASK:
+            if call.kind is Kind.NORMAL:
+                self._courier((host or self._address.host, port))._carry(call)
+            else:
+                fail(call.future, ServerUnready("ASK", verdict.sentence))
             return
         if wire.leaving is None:
             self._point((host, port))
@@ -382,29 +380,8 @@ class Link(Traffic):
                 return
         super().on_error_reply(wire, call, reply)
 
-    # --- telling ------------------------------------------------------------------------------------
-
     def _report(self, detail: str) -> None:
-        """Makes the new state, tells it, and logs what a person would call a change."""
-        old = self.state
         new = LinkState(self._up, detail, self._client_id, str(self.server), self._condition)
-        if new == old:
-            return
-        self.state = new
-        self._log_change(old, new)
-        if self._on_state is not None:
-            try:
-                self._on_state(new)
-            except Exception:
-                log.exception("link %s: on_state failed", self._name)
-
-    def _log_change(self, old: LinkState, new: LinkState) -> None:
-        """Failed attempts during an outage are no change, whatever their reasons; see case C003."""
-        first = old.detail == "not connected yet"
-        refused = self._refused is not None and new.detail != old.detail
-        same = (old.connected, old.condition) == (new.connected, new.condition)
-        if self._closed or (same and not first and not refused):
-            return
-        level = logging.INFO if new.connected and not new.condition else logging.WARNING
-        text = new.detail or f"{old.condition} is over"
-        self._quiet.line(self._clock.mono_ms(), level, "link %s: %s", self._name or self._address, text)
+        if new != self.state:
+            old, self.state = self.state, new
+            self._teller.tell(old, new, refused=self._refused is not None)

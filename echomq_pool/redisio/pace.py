@@ -30,7 +30,7 @@ class QuietLog:
         self._lines = 0
         self._hidden = 0
 
-    def line(self, now_ms: int, level: int, text: str, *args: object) -> None:
+    def line(self, now_ms: int, level: int, text: str, *args: object, exc_info: bool = False) -> None:
         """Logs `text % args` unless this minute has had its share."""
         if now_ms - self._window >= 60_000:
             self._window, self._lines = now_ms, 0
@@ -40,4 +40,4 @@ class QuietLog:
         self._lines += 1
         if self._hidden:
             text, args, self._hidden = text + " (%d lines left out)", (*args, self._hidden), 0
-        self._logger.log(level, text, *args)
+        self._logger.log(level, text, *args, exc_info=exc_info)

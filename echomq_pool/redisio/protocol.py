@@ -163,6 +163,8 @@ class Wire(asyncio.Protocol):
             self._transport.abort()
         waiting = list(self.in_flight)
         self.in_flight.clear()
+        if isinstance(error, LinkDown):
+            error = LinkDown(str(error), sent=True)
         for call in waiting:
             fail(call.future, error)
         self._owner.on_lost(self)
@@ -175,8 +177,11 @@ def fail(future: asyncio.Future[Any], error: Exception) -> None:
     """
     if future.done():
         return
-    copy = LinkDown(str(error), sent=error.sent) if isinstance(error, LinkDown) else error
-    future.set_exception(copy)
+    if isinstance(error, LinkDown):
+        error = LinkDown(str(error), sent=error.sent)
+    elif isinstance(error, LinkRefused):
+        error = LinkRefused(str(error))
+    future.set_exception(error)
     future.exception()
 
 

@@ -3,14 +3,22 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from echomq_pool.clock import Clock
+from echomq_pool.redisio.pace import QuietLog
 from echomq_pool.redisio.replies import as_text
+
+log = logging.getLogger("echomq.link")
+
+NEW = "not connected yet"
 
 
 @dataclass(frozen=True, slots=True)
 class LinkState:
-    """Reported at every change. `detail` is a sentence; `condition` the code while the server cannot serve."""
+    """Reported at every change. `detail` is a sentence; `condition` the code while it cannot serve."""
 
     connected: bool
     detail: str
@@ -70,3 +78,37 @@ def parse_version(text: str) -> tuple[int, ...]:
             break
         numbers.append(int(digits))
     return tuple(numbers) or (0,)
+
+
+class Teller:
+    """Passes changes of state on, and logs those that a person would call a change.
+
+    Failed attempts during an outage are none, whatever their reasons: a pool has many links, and an outage
+    should cost each two lines (case C003).
+    """
+
+    def __init__(self, name: str, clock: Clock, on_state: Callable[[LinkState], None] | None) -> None:
+        self._name = name
+        self._clock = clock
+        self._on_state = on_state
+        self._log = QuietLog(log)
+        self.quiet = False
+
+    def tell(self, old: LinkState, new: LinkState, *, refused: bool) -> None:
+        """Reports `new`; `refused`: the server turns us away, and the reason is always worth a line."""
+        same = (old.connected, old.condition) == (new.connected, new.condition)
+        if not self.quiet and (not same or refused or old.detail == NEW):
+            level = logging.INFO if new.connected and not new.condition else logging.WARNING
+            self._line(level, new.detail or f"{old.condition} is over")
+        if self._on_state is not None:
+            try:
+                self._on_state(new)
+            except Exception:
+                self.trouble("on_state failed")
+
+    def trouble(self, what: str) -> None:
+        """Logs the exception being handled."""
+        self._line(logging.ERROR, what, exc_info=True)
+
+    def _line(self, level: int, text: str, *, exc_info: bool = False) -> None:
+        self._log.line(self._clock.mono_ms(), level, "link %s: %s", self._name, text, exc_info=exc_info)

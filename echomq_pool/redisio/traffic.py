@@ -14,6 +14,7 @@ from echomq_pool.redisio.pace import pause_ms
 from echomq_pool.redisio.protocol import Arg, Call, Kind, Wire, fail, pack
 from echomq_pool.redisio.replies import Action, ErrorReply, Verdict, classify
 from echomq_pool.redisio.scripts import Script
+from echomq_pool.redisio.state import NEW
 
 NEVER = 1 << 62
 MAX_RELOADS = 3  # a script that is missing again right after its load is not going to appear
@@ -40,7 +41,7 @@ class Traffic:
         self._condition = ""
         self._condition_ms = 0  # when the server last answered so
         self._condition_timer: asyncio.TimerHandle | None = None
-        self._down_detail = "not connected yet"
+        self._down_detail = NEW
         self._queue: list[Call] = []
         self._early: list[Call] = []
         self._again: list[tuple[int, Call]] = []
@@ -141,12 +142,14 @@ class Traffic:
         for call in waiting:
             fail(call.future, error)
 
-    def _ask_all(self, wire: Wire, commands: Sequence[Sequence[Arg]]) -> list[asyncio.Future[Any]]:
+    def _ask_all(
+        self, wire: Wire, commands: Sequence[Sequence[Arg]], patience_ms: int
+    ) -> list[asyncio.Future[Any]]:
         """Sends the link's own commands now, in one write. Error replies come as `ErrorReply` values."""
         assert self._loop is not None
         if wire.lost is not None:
             raise wire.lost
-        limit = self._clock.mono_ms() + self._patience
+        limit = self._clock.mono_ms() + patience_ms
         calls = [
             Call(self._loop.create_future(), pack(tuple(c)), limit, limit, kind=Kind.RAW) for c in commands
         ]
@@ -192,7 +195,7 @@ class Traffic:
             return
         if script.sha not in self._reloading:
             self._reloading.add(script.sha)
-            (loaded,) = self._ask_all(wire, [("SCRIPT", "LOAD", script.text)])
+            (loaded,) = self._ask_all(wire, [("SCRIPT", "LOAD", script.text)], self._patience)
             loaded.add_done_callback(lambda _: self._reloading.discard(script.sha))
         self._refresh(call)
         wire.send([call])
@@ -296,6 +299,8 @@ class Traffic:
         assert self._loop is not None
         if self._timer is not None:
             self._timer.cancel()
+        if self._closed:
+            return
         self._timer_at = at
         wait_ms = max(0, at - self._clock.mono_ms()) + 1
         self._timer = self._loop.call_later(wait_ms / 1_000, self._on_timer)
@@ -304,7 +309,7 @@ class Traffic:
         self._timer, self._timer_at = None, NEVER
         now = self._clock.mono_ms()
         at = min(self._expire_waiting(now), self._expire_sent(now))
-        if at < self._timer_at and not self._closed:
+        if at < self._timer_at:
             self._set_timer(at)
 
     def _expire_waiting(self, now: int) -> int:
