@@ -199,7 +199,7 @@ def call(
             if not _trusted(sock):
                 raise ControlError(f"{path} belongs to another user")
             sock.sendall(json.dumps({"verb": verb, "args": args or {}}).encode() + b"\n")
-            reply = _read_all(sock)
+            reply = _read_line(sock)
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise ControlError(f"no pool answers on {path}: is it running?") from error
         except TimeoutError as error:
@@ -213,9 +213,9 @@ def call(
     return row
 
 
-def _read_all(sock: socket.socket) -> bytes:
+def _read_line(sock: socket.socket) -> bytes:
     reply = b""
-    while chunk := sock.recv(65_536):
+    while not reply.endswith(b"\n") and (chunk := sock.recv(65_536)):
         reply += chunk
     return reply
 

@@ -105,6 +105,12 @@ def _stats(facts: dict[str, Any]) -> Message:
     return Stats({}, {}, facts)
 
 
+def _descriptors() -> dict[str, str]:
+    """Open descriptors and what they are; the one that reads the folder is gone again."""
+    names = [path.name for path in Path("/proc/self/fd").iterdir()]
+    return {n: str(p.readlink()) for n in names if (p := Path(f"/proc/self/fd/{n}")).is_symlink()}
+
+
 def raises(context: ChildContext) -> int:
     raise ValueError("no such thing as a good start")
 
