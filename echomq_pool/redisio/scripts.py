@@ -136,7 +136,7 @@ def _split(path: Path) -> tuple[str, str]:
     lines = text.splitlines()
     while lines and (not lines[0].strip() or lines[0].startswith("-- SPDX-")):
         del lines[0]
-    text = "\n".join(lines)
+    text = "\n".join(lines) + "\n"
     if not text.startswith("--[["):
         return "", text
     header, closed, body = text[4:].partition("]]\n")

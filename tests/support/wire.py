@@ -162,7 +162,12 @@ class Wire:
             "wait active prioritized events stalled limiter delayed paused meta pc "
             f"{how} {job_id} metrics:{how} marker"
         )
-        packed = {"keepJobs": keep or {"count": -1}, "attempts": 1, "maxMetricsSize": "", **self.worker_opts()}
+        packed = {
+            "keepJobs": keep or {"count": -1},
+            "attempts": 1,
+            "maxMetricsSize": "",
+            **self.worker_opts(),
+        }
         packed.update(opts)
         return self.on(
             "moveToFinished",
@@ -179,18 +184,20 @@ class Wire:
         )
 
     def retry(self, job_id: str, *, push: str = "LPUSH", fields: list[Any] | None = None) -> Any:
-        suffixes = (
-            f"active wait paused {job_id} meta events delayed prioritized pc marker stalled"  # 11 keys
-        )
+        suffixes = f"active wait paused {job_id} meta events delayed prioritized pc marker stalled"  # 11 keys
         packed = msgpack.packb(fields) if fields else ""
         return self.on("retryJob", suffixes, self.base, self.now, push, job_id, self.token, packed)
 
     def delay(
-        self, job_id: str, delay: Any, *, skip: bool = False, fetch: bool = False, fields: list[Any] | None = None
+        self,
+        job_id: str,
+        delay: Any,
+        *,
+        skip: bool = False,
+        fetch: bool = False,
+        fields: list[Any] | None = None,
     ) -> Any:
-        suffixes = (
-            f"marker active prioritized delayed {job_id} events meta stalled wait limiter paused pc"  # 12 keys
-        )
+        suffixes = f"marker active prioritized delayed {job_id} events meta stalled wait limiter paused pc"  # 12 keys
         return self.on(
             "moveToDelayed",
             suffixes,
@@ -214,7 +221,9 @@ class Wire:
     def extend(self, pairs: list[tuple[str, str]], duration: int = 30_000) -> Any:
         """Renews (id, token) pairs; answers the ids that failed."""
         ids, tokens = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        return self.on("extendLocks", "stalled", self.base, msgpack.packb(tokens), msgpack.packb(ids), duration)
+        return self.on(
+            "extendLocks", "stalled", self.base, msgpack.packb(tokens), msgpack.packb(ids), duration
+        )
 
     def sweep(self, max_stalled: int = 1, interval: int = 30_000, *, ninth: bool = False) -> Any:
         """One sweep. The guard key is real time: `sweep_again` removes it first."""
