@@ -8,7 +8,9 @@ from random import Random
 from echomq_pool.supervisor.spec import Backoff
 
 Times = tuple[int, ...]
-FORK_RETRY_MS = 1_000  # least delay after a failed fork: the kernel has no process to give, asking faster frees none
+FORK_RETRY_MS = (
+    1_000  # least delay after a failed fork: the kernel has no process to give, asking faster frees none
+)
 OOM_RETRY_MS = 1_000  # least delay after an out-of-memory kill: the memory has to come back first
 
 

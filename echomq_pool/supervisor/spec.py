@@ -209,7 +209,9 @@ def _enum(values: dict[str, Any], name: str, enum: type[StrEnum]) -> None:
         values[name] = enum(values[name])
     except ValueError:
         words = ", ".join(enum)
-        raise SpecError(f"{values.get('id')!r}: {name}: expected one of {words}, got {values[name]!r}") from None
+        raise SpecError(
+            f"{values.get('id')!r}: {name}: expected one of {words}, got {values[name]!r}"
+        ) from None
 
 
 # --- one check per field -------------------------------------------------------------------------
@@ -294,7 +296,9 @@ def _group_problems(spec: GroupSpec) -> list[str]:
     ids = [c.id for c in spec.children]
     problems += [f"children: duplicate id {i!r}" for i in dict.fromkeys(ids) if ids.count(i) > 1]
     if spec.strategy is Strategy.DYNAMIC and (spec.template is None or spec.children):
-        problems.append(f"template: a dynamic group has exactly one template and no children, got {len(ids)} children")
+        problems.append(
+            f"template: a dynamic group has exactly one template and no children, got {len(ids)} children"
+        )
     if spec.template is not None and spec.children:
         problems.append("children: a group has children or a template, not both")
     if spec.template is None and spec.count:
@@ -308,6 +312,8 @@ def _group_problems(spec: GroupSpec) -> list[str]:
     members = [*spec.children, *([spec.template] if spec.template else [])]
     if spec.auto_shutdown is AutoShutdown.NEVER:
         problems += [
-            f"significant: {m.id!r} cannot be significant where auto_shutdown is never" for m in members if m.significant
+            f"significant: {m.id!r} cannot be significant where auto_shutdown is never"
+            for m in members
+            if m.significant
         ]
     return problems
