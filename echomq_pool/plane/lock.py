@@ -254,8 +254,8 @@ class LockPlane:
     async def _move(self, call: Call, job: JobRecord, token: str, action: str) -> Any:
         """Sends a transition until it is known to have happened once, or to be impossible.
 
-        Returns the script's reply; a `Taken` where the reply was lost but the next job of ours was found, None
-        where it was lost and there is none.
+        Returns the reply; a `Taken` where the reply was lost but the next job of ours was found, None where
+        it was lost and there is none.
         """
         doubt = reacquired = False
         while True:
