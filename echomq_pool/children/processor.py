@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Finds the user's function and learns how it wants to be called.
 
-A processor is any callable of one argument, the job: `async def` runs on the worker's loop, everything else in a
-thread. Beside it in its module may stand `backoff_strategies`, a dict of functions (attempt, job, error) -> ms
-for jobs whose back-off type is neither fixed nor exponential; -1 means: no further attempt.
+A processor is any callable of one argument, the job: `async def` runs on the worker's loop, everything
+else in a thread. Beside it in its module may stand `backoff_strategies`, a dict of functions
+(attempt, job, error) -> ms for jobs whose back-off type is neither fixed nor exponential; -1 = no more attempt.
 """
 
 from __future__ import annotations
@@ -69,19 +69,18 @@ def load_processor(path: str) -> Processor:
 
 
 def is_async(target: Callable[..., Any]) -> bool:
-    """Whether calling `target` gives a coroutine: `async def`, a partial of one, an object whose call is one."""
+    """Whether calling `target` gives a coroutine: `async def`, a partial or an object whose call is one."""
     while isinstance(target, functools.partial):
         target = target.func
-    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(
-        getattr(target, "__call__", None)
-    )  # noqa: B004
+    call = type(target).__call__
+    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call)
 
 
 def _import(path: str, module_name: str) -> Any:
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as exc:
-        # Only when the module itself (or a package on its way) is missing; an import that fails inside it is its own.
+        # Only when the module itself or a package on its way is missing; what it imports is its own affair.
         if exc.name is not None and (module_name == exc.name or module_name.startswith(exc.name + ".")):
             raise ProcessorError(f'processor "{path}": no module named "{exc.name}"') from exc
         raise

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT
+"""The links and planes of a worker: one link for its scripts, one more per queue to block on.
+
+In a cluster a link goes to the node of one slot, so there every queue has a link of its own for its scripts too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from echomq_pool.children.run import Source
+from echomq_pool.clock import Clock
+from echomq_pool.config.schema import PoolConfig, WorkersConfig
+from echomq_pool.plane.base import PlaneOptions
+from echomq_pool.plane.keys import QueueKeys
+from echomq_pool.plane.lock import LockPlane
+from echomq_pool.redisio.link import Link
+from echomq_pool.redisio.scripts import ScriptLibrary
+from echomq_pool.redisio.state import LinkState
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """How a worker's links are made, and whom they tell."""
+
+    config: PoolConfig
+    group: WorkersConfig
+    worker_name: str
+    library: ScriptLibrary
+    clock: Clock
+    on_connect: Callable[[Link], None]  # before any command of ours on a new connection
+    on_state: Callable[[LinkState], None]
+
+
+def open_sources(wiring: Wiring) -> tuple[list[Link], list[Source]]:
+    """All links (not yet started) and the queues of the worker's group, in the order of the configuration."""
+    names = wiring.config.queues()
+    links: list[Link] = []
+    sources: list[Source] = []
+    for queue in wiring.group.queues:
+        keys = QueueKeys(wiring.config.prefix, queue, wiring.config.hash_tag)
+        if not links or wiring.config.redis.cluster:
+            links.append(_link(wiring, keys, blocking=False))
+        link = links[-1]
+        options = PlaneOptions.from_workers(wiring.group, worker_name=wiring.worker_name)
+        plane = LockPlane(link, keys, wiring.library, options, wiring.clock)
+        sources.append(Source(queue, names.index(queue), plane, link, _link(wiring, keys, blocking=True)))
+    return links + [source.blocking for source in sources], sources
+
+
+def _link(wiring: Wiring, keys: QueueKeys, *, blocking: bool) -> Link:
+    # Dashboards find workers by the names of their blocking connections; the others must not look like one.
+    name = keys.worker_client_name(wiring.worker_name) if blocking else f"echomq:{wiring.worker_name}"
+    return Link(
+        wiring.config.redis,
+        name=name,
+        clock=wiring.clock,
+        scripts=None if blocking else wiring.library,
+        on_connect=wiring.on_connect,
+        on_state=wiring.on_state,
+        blocking=blocking,
+        slot_key=keys.key("marker") if wiring.config.redis.cluster else None,
+    )

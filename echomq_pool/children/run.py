@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: MIT
+"""One job in this process, from its take to its settlement, and the queue it came from."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from echomq_pool.children.outcome import Outcome
+from echomq_pool.ipc.messages import HeldJob
+from echomq_pool.plane.base import JobRecord, Plane
+from echomq_pool.redisio.link import Link
+
+Key = tuple[str, str, str]  # queue, job id, token
+
+
+@dataclass(eq=False, slots=True)
+class Source:
+    """One queue as the fetcher sees it."""
+
+    name: str  # as configured, and as the other children know it
+    index: int  # its place on the board
+    plane: Plane
+    link: Link  # its scripts
+    blocking: Link  # its marker
+    ready: bool = True  # there may be work: a take is worth its round trip
+    burst: int = 1  # takes to start at once; grows while they bring jobs
+    taking: int = 0  # takes under way
+    due_ms: int = 0  # wall time of the next delayed job as last heard; 0 = none
+    limited: asyncio.TimerHandle | None = None  # set while the queue is rate limited
+    waiter: asyncio.Task[None] | None = None  # blocks on the marker
+
+
+@dataclass(eq=False, slots=True)
+class Run:
+    """A held job. Times are monotonic ms."""
+
+    source: Source
+    record: JobRecord
+    token: str
+    taken_ms: int  # before the take was sent
+    deadline_ms: int = 0  # time limit; 0 = none
+    renewed_ms: int = 0  # before our own last successful renewal was sent
+    asked_ms: int = 0  # when we last tried to renew by ourselves
+    job: Any = None  # the job as the processor sees it
+    future: asyncio.Future[Outcome] | None = None  # the processor at work
+    settling: bool = False  # its end is being written
+    ended_by: str = ""  # timeout | cancel | lost | stop: what we stopped it for
+    end_text: str = ""
+    ended_ms: int = 0
+    condemned: bool = (
+        False  # reported as expired: this process is to die, the job is no longer ours to settle
+    )
+    started_ms: int = 0
+    waits: asyncio.Event | None = field(default=None)  # set when a job that must run alone may start
+
+    @property
+    def key(self) -> Key:
+        return self.source.name, self.record.id, self.token
+
+    def held(self) -> HeldJob:
+        """The lease as the lock manager must know it."""
+        record = self.record
+        return HeldJob(
+            queue=self.source.name,
+            id=record.id,
+            token=self.token,
+            ats=record.ats,
+            atm=record.atm,
+            attempts=record.attempts,
+            backoff=record.backoff,
+            lifo=record.lifo,
+            taken_ms=self.taken_ms,
+            deadline_ms=self.deadline_ms,
+            name=record.name,
+        )

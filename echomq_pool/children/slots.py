@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: MIT
+"""The life of a slot: take a job, tell of it, run it, settle it, and go on with what the settlement fetched.
+
+The order is the point: the client ids of a connection are told before its first take, a job is told (`held`) before
+its user code starts, and it is told to be settled only after the server has said so. Whoever dies in between leaves
+enough behind for the lock manager to give the job back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from echomq_pool.children.executor import Executor
+from echomq_pool.children.fetcher import Fetcher
+from echomq_pool.children.gate import Gate
+from echomq_pool.children.ledger import Ledger
+from echomq_pool.children.outcome import CANCELLED, Fate, Outcome, failed
+from echomq_pool.children.recycle import Recycle
+from echomq_pool.children.run import Run, Source
+from echomq_pool.children.settler import Next, Settler
+from echomq_pool.children.watch import Watch
+from echomq_pool.clock import Clock
+from echomq_pool.errors import JobError, LinkError, ReplyError
+from echomq_pool.metrics import Metrics
+from echomq_pool.plane import codec
+from echomq_pool.plane.base import Nothing, Taken
+
+log = logging.getLogger("echomq.worker")
+
+RETRY_S = 1.0
+MAX_REFUSALS = 5  # error replies to one settlement before its job is left to the stalled check
+
+
+class Slots:
+    """Runs jobs one after another in each slot that the fetcher opens."""
+
+    def __init__(
+        self,
+        *,
+        worker_id: str,
+        timeout_ms: int,
+        clock: Clock,
+        metrics: Metrics,
+        ledger: Ledger,
+        watch: Watch,
+        executor: Executor,
+        settler: Settler,
+        recycle: Recycle,
+        make_job: Callable[[Run], Any],
+    ) -> None:
+        self.handed_back = 0
+        self.busy: set[asyncio.Task[None] | None] = set()  # slots past their take
+        self.fetcher: Fetcher  # set by the worker: the two need each other
+        self._worker_id = worker_id
+        self._timeout_ms = timeout_ms
+        self._clock = clock
+        self._metrics = metrics
+        self._ledger = ledger
+        self._watch = watch
+        self._executor = executor
+        self._settler = settler
+        self._recycle = recycle
+        self._make_job = make_job
+        self._gate = Gate()
+        self._tokens = itertools.count()
+        self._parked = asyncio.Event()  # never set: where the slots of condemned runs wait for the end
+
+    async def work(self, source: Source) -> None:
+        """One slot, from a take until there is nothing more to go on with."""
+        token = f"{self._worker_id}:{next(self._tokens)}"
+        sent_ms = self._clock.mono_ms()
+        try:
+            answer: Next = await source.plane.take(token)
+        except (LinkError, JobError) as exc:
+            self.fetcher.failed(source, exc)
+            return
+        if isinstance(answer, Nothing):
+            self.fetcher.took_nothing(source, answer)
+            return
+        self.fetcher.took(source)
+        slot = asyncio.current_task()
+        self.busy.add(slot)
+        try:
+            await self._chain(source, answer, sent_ms)
+        finally:
+            self.busy.discard(slot)
+
+    async def _chain(self, source: Source, answer: Next, sent_ms: int) -> None:
+        while isinstance(answer, Taken):
+            run = self._begin(source, answer, sent_ms)
+            outcome = await self._carry(run)
+            sent_ms = self._clock.mono_ms()
+            answer = await self._end(run, outcome)
+        if isinstance(answer, Nothing):
+            self.fetcher.nothing(source, answer)
+
+    def _begin(self, source: Source, taken: Taken, sent_ms: int) -> Run:
+        run = Run(source, taken.job, taken.token, sent_ms)
+        if self._timeout_ms:
+            run.deadline_ms = self._clock.mono_ms() + self._timeout_ms
+        run.job = self._make_job(run)
+        self._metrics.count(f"taken|{source.name}")
+        self._ledger.hold(run)
+        self._watch.add(run)
+        return run
+
+    async def _carry(self, run: Run) -> Outcome | None:
+        """Everything between take and settlement. None: the job is to be left alone."""
+        record = run.record
+        if record.rjk is not None and not await self._produce_next(run):
+            return None
+        if record.defa is not None:
+            return failed(record.defa, final=True)
+        try:
+            codec.decode(record.data)
+        except ValueError as exc:
+            return failed(f"job data is not JSON: {exc}", final=True)
+        # A job that has stalled once may be what kills its process: alone in it, it convicts nobody else.
+        alone = record.stc > 0
+        if alone:
+            self.fetcher.hold_back()
+        try:
+            async with self._gate.passage(run, alone=alone):
+                outcome = CANCELLED if run.ended_by else await self._process(run)
+        finally:
+            if alone:
+                self.fetcher.let_go()
+        return _judged(run, outcome)
+
+    async def _process(self, run: Run) -> Outcome:
+        run.started_ms = self._clock.mono_ms()
+        if self._timeout_ms:
+            run.deadline_ms = run.started_ms + self._timeout_ms
+            self._ledger.mark_deadline()
+            self._watch.add(run)
+        run.future = self._executor.start(run.job)
+        try:
+            return await run.future
+        except asyncio.CancelledError:
+            if not run.future.cancelled():
+                raise  # not the job: this slot is being cancelled
+            return CANCELLED
+        finally:
+            seconds = (self._clock.mono_ms() - run.started_ms) / 1000
+            self._metrics.observe(f"duration|{run.source.name}", seconds)
+
+    async def _produce_next(self, run: Run) -> bool:
+        """Makes the next occurrence of a scheduler's job. False: it cannot be made, and the job must not run now.
+
+        As in Node, such a job stays where it is until its lock has lapsed; then it is tried again.
+        """
+        while True:
+            try:
+                await run.source.plane.produce_next(run.record)
+                return True
+            except ReplyError as exc:
+                return self._not_produced(run, exc)
+            except LinkError:
+                if run.ended_by:
+                    return False
+                await asyncio.sleep(RETRY_S)
+            except Exception as exc:  # an option that no client can make a date of
+                return self._not_produced(run, exc)
+
+    def _not_produced(self, run: Run, exc: Exception) -> bool:
+        text = "the next occurrence of job %s of %s cannot be made: %s"
+        log.error(text, run.record.id, run.source.name, exc)
+        return False
+
+    async def _end(self, run: Run, outcome: Outcome | None) -> Next:
+        """Settles the run as far as it is ours, and forgets it."""
+        if run.condemned:
+            await self._parked.wait()  # the lock manager settles it; a word from here would make it forget
+        try:
+            if outcome is None or run.ended_by == "lost":
+                return None
+            return await self._settle(run, outcome)
+        finally:
+            self._ledger.drop(run)
+            if run.deadline_ms:
+                self._ledger.mark_deadline()
+            self._recycle.job_ended()
+
+    async def _settle(self, run: Run, outcome: Outcome) -> Next:
+        refusals = 0
+        while True:
+            try:
+                if outcome.fate is Fate.CANCELLED:
+                    await self._hand_back(run)
+                    return None
+                fetch = self.fetcher.wants_next(run.source)
+                return await self._settler.settle(run, outcome, fetch=fetch)
+            except LinkError as exc:
+                # The plane waits for a lost link by itself; this is a server that turns us away.
+                refusals += isinstance(exc, ReplyError)
+                log.error("settling job %s of %s: %s", run.record.id, run.source.name, exc)
+                if refusals >= MAX_REFUSALS:
+                    return None
+                await asyncio.sleep(RETRY_S)
+
+    async def _hand_back(self, run: Run) -> None:
+        try:
+            await self._settler.release(run)
+            self.handed_back += 1
+        except JobError as refusal:
+            log.info("job %s of %s not handed back: %s", run.record.id, run.source.name, refusal)
+
+
+def _judged(run: Run, outcome: Outcome) -> Outcome:
+    """The outcome in the light of what we stopped the run for, if we did."""
+    if not run.ended_by:
+        own = outcome.fate is Fate.CANCELLED  # its task was cancelled, and not by us
+        return failed("job was cancelled from inside") if own else outcome
+    if run.ended_by == "stop":
+        return outcome if outcome.fate in (Fate.DONE, Fate.MOVED, Fate.LIMITED) else CANCELLED
+    if run.ended_by == "lost":
+        return CANCELLED
+    trace = f"{run.end_text}\n{outcome.trace}" if outcome.trace else run.end_text
+    return Outcome(Fate.FAILED, reason=run.end_text, trace=trace, final=run.ended_by == "cancel")
