@@ -79,6 +79,13 @@ def setup(
     return handler
 
 
+def rename(process: str) -> None:
+    """A forked child goes on with the handlers of its parent (the app's may be among them) under its own name."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, LineHandler):
+            handler.process = process
+
+
 def _reopened() -> int:
     try:
         mode = os.fstat(_STDERR).st_mode

@@ -38,6 +38,7 @@ from echomq_pool.ipc.context import ChildContext
 from echomq_pool.ipc.messages import Failed
 from echomq_pool.supervisor.prctl import die_with_parent
 from echomq_pool.supervisor.status import errno_name
+from echomq_pool.supervisor.titles import set_title, title
 
 EXIT_BROKEN: Final = 1
 EXIT_ORPHANED: Final = 12
@@ -101,6 +102,7 @@ class Birth:
     config: PoolConfig
     dies_with_parent: bool = True
     extra_fds: tuple[int, ...] = ()
+    preloaded: bool = False  # the app is imported already, and may have set up its own logging
 
 
 @dataclass(eq=False)
@@ -358,30 +360,13 @@ def _settle_in(birth: Birth) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     for name in _PARENTS_BUSINESS:
         os.environ.pop(name, None)
-    log.setup(birth.config.log.level, birth.config.log.format, process=birth.id)
+    if birth.preloaded:
+        log.rename(birth.id)
+    else:
+        log.setup(birth.config.log.level, birth.config.log.format, process=birth.id)
     faulthandler.enable(file=2, all_threads=True)
     faulthandler.register(signal.SIGUSR2, file=2, all_threads=True, chain=False)
     set_title(title(birth.config, birth.id, birth.args))
-
-
-def title(config: PoolConfig, child: str, args: Mapping[str, Any]) -> str:
-    """What ps shows: "echomq: web orders-3 [orders,mail]"."""
-    queues: tuple[str, ...] = ()
-    with contextlib.suppress(KeyError):
-        queues = config.group(str(args.get("group", ""))).queues
-    return f"echomq: {config.name} {child}" + (f" [{','.join(queues)}]" if queues else "")
-
-
-def set_title(text: str) -> None:
-    """Names the process if the extra is installed; failing costs only the name."""
-    try:
-        import setproctitle  # an extra, and native code: only ever loaded in a fresh child
-
-        setproctitle.setproctitle(text)
-    except ImportError:
-        pass
-    except Exception as error:
-        logger.debug("no process title: %s", error)
 
 
 def _say_farewell(channel: Channel) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import select
 import signal
 import socket
@@ -133,6 +134,12 @@ def returns(context: ChildContext) -> int:
     if bye := context.args.get("bye"):
         context.channel.send(Bye(bye))
     return int(context.args["code"])
+
+
+def draws(context: ChildContext) -> int:
+    """Tells a random number."""
+    _ready(context, str(random.random()))
+    return _stay()
 
 
 def mute(context: ChildContext) -> int:
