@@ -136,7 +136,7 @@ class Defaults(Table):
     concurrency: Annotated[int, BeforeValidator(kinds.whole(1, 10_000))] = 1
     lock_duration: Lease = 0
     lock_renew_time: Lease = 0
-    renew_interval: Lease = 0
+    renew_interval: Annotated[int, BeforeValidator(kinds.duration(0, DAY_MS))] = 0
     stalled_interval: Lease = 0
     max_stalled_count: Annotated[int, BeforeValidator(kinds.whole(0, 1_000_000))] = 0
     timeout: AnyDuration = 0

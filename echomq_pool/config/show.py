@@ -42,7 +42,8 @@ def _table(table: Any, where: str) -> Iterator[str]:
         if where == "schedulers" and value in (0, "", {}):
             continue
         key, text = _entry(field.name, value)
-        note = f"  # {table.processes_from}" if field.name == "processes" else ""
+        looked_up = field.name == "processes" and table.processes_from != "configured"
+        note = f"  # auto: {table.processes_from}" if looked_up else ""
         yield f"{key} = {text}{note}"
 
 
