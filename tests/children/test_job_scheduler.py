@@ -63,7 +63,9 @@ async def test_a_declared_schedule_has_its_next_job_and_a_second_start_changes_n
     assert client.get(f"emq:{{{queue_name}}}:id") == counter, "an unchanged schedule was upserted again"
 
 
-async def test_a_changed_schedule_replaces_its_next_job(server: Server, client: redis.Redis, queue_name: str) -> None:
+async def test_a_changed_schedule_replaces_its_next_job(
+    server: Server, client: redis.Redis, queue_name: str
+) -> None:
     """case C097"""
     async with InProcess(JobScheduler, config(server, queue_name, nightly(queue_name))):
         await eventually_async(lambda: delayed(client, queue_name))
@@ -103,7 +105,9 @@ async def test_a_series_whose_next_job_was_deleted_by_hand_gets_it_again(
         await eventually_async(lambda: child.child.metrics.counters.get(f"series_repaired|{queue_name}") == 1)
 
 
-async def test_schedules_are_declared_again_on_a_server_that_lost_everything(own_server: Server, queue_name: str) -> None:
+async def test_schedules_are_declared_again_on_a_server_that_lost_everything(
+    own_server: Server, queue_name: str
+) -> None:
     """case C014, C095"""
     with own_server.client() as client:
         async with InProcess(JobScheduler, config(own_server, queue_name, nightly(queue_name))) as child:

@@ -21,9 +21,22 @@ from tests.support.waiting import eventually_async
 
 def status(*, connected: bool = True, state: str = "running", detail: str = "") -> dict[str, Any]:
     worker = {"id": "w-1", "group": "w", "state": state, "connected": connected, "detail": detail, "busy": 0}
-    singleton = {"id": "lock_manager", "group": "infra", "state": "running", "connected": True, "detail": "", "busy": 0}
+    singleton = {
+        "id": "lock_manager",
+        "group": "infra",
+        "state": "running",
+        "connected": True,
+        "detail": "",
+        "busy": 0,
+    }
     groups = [{"id": "infra", "dynamic": False}, {"id": "w", "dynamic": True}]
-    return {"state": "running", "groups": groups, "children": [singleton, worker], "totals": {}, "restarts": {}}
+    return {
+        "state": "running",
+        "groups": groups,
+        "children": [singleton, worker],
+        "totals": {},
+        "restarts": {},
+    }
 
 
 def settings(server: Server, queue: str = "q", bind: str = "127.0.0.1:0") -> PoolConfig:
@@ -54,7 +67,9 @@ async def test_liveness_asks_only_whether_the_supervisors_loop_turns(own_server:
         assert "loop" in text
 
 
-async def test_readiness_needs_a_worker_a_link_and_a_server_and_says_what_is_missing(own_server: Server) -> None:
+async def test_readiness_needs_a_worker_a_link_and_a_server_and_says_what_is_missing(
+    own_server: Server,
+) -> None:
     """case C154, C160"""
     async with InProcess(Observer, settings(own_server)) as child:
         assert (await fetch(child, "/readyz"))[0] == 503
@@ -81,7 +96,9 @@ async def test_readiness_needs_a_worker_a_link_and_a_server_and_says_what_is_mis
         assert "cannot be reached" in (await fetch(child, "/readyz"))[1]
 
 
-async def test_metrics_show_jobs_by_outcome_queue_depths_and_events(valkey_server: Server, queue_name: str) -> None:
+async def test_metrics_show_jobs_by_outcome_queue_depths_and_events(
+    valkey_server: Server, queue_name: str
+) -> None:
     """case C156"""
     with valkey_server.client() as client:
         client.lpush(f"emq:{{{queue_name}}}:wait", "1", "2")

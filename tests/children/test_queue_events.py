@@ -69,7 +69,9 @@ async def test_a_cancel_event_is_forwarded_with_its_reason(valkey_server: Server
             assert child.of(Cancel) == [Cancel(queue_name, "7", "no longer wanted")]
 
 
-async def test_hooks_get_every_event_with_name_job_and_decoded_data(valkey_server: Server, queue_name: str) -> None:
+async def test_hooks_get_every_event_with_name_job_and_decoded_data(
+    valkey_server: Server, queue_name: str
+) -> None:
     """promise 4.18, 4.19"""
     hooks = {"on_completed": f"{__name__}:note", "on_failed": f"{__name__}:note_async"}
     with valkey_server.client() as client:
@@ -80,7 +82,10 @@ async def test_hooks_get_every_event_with_name_job_and_decoded_data(valkey_serve
             emit(client, queue_name, "failed", "3", failedReason="no", prev="active")
             await eventually_async(lambda: len(SEEN) == 2)
             await eventually_async(lambda: child.of(Events))
-    assert [(e.queue, e.name, e.job_id) for e in SEEN] == [(queue_name, "completed", "1"), (queue_name, "failed", "3")]
+    assert [(e.queue, e.name, e.job_id) for e in SEEN] == [
+        (queue_name, "completed", "1"),
+        (queue_name, "failed", "3"),
+    ]
     assert SEEN[0].data == {"returnvalue": {"n": 1}, "prev": "active"}
     assert SEEN[1].data["failedReason"] == "no"
     assert child.of(Events)[0].counts[queue_name] == {"completed": 1, "waiting": 1, "failed": 1}
@@ -125,9 +130,13 @@ async def test_a_successor_goes_on_where_the_reader_stopped(valkey_server: Serve
     assert [e.job_id for e in SEEN] == ["first", "while nobody listened", "last"]
 
 
-async def test_nothing_is_lost_over_a_restart_of_the_server(own_server: Server, queue_name: str, tmp_path: Path) -> None:
+async def test_nothing_is_lost_over_a_restart_of_the_server(
+    own_server: Server, queue_name: str, tmp_path: Path
+) -> None:
     """case C009, C121"""
-    async with InProcess(QueueEvents, config(own_server, queue_name, on_completed=f"{__name__}:note")) as child:
+    async with InProcess(
+        QueueEvents, config(own_server, queue_name, on_completed=f"{__name__}:note")
+    ) as child:
         await eventually_async(lambda: child.board.position(0) != (0, 0))
         with own_server.client() as client:
             emit(client, queue_name, "completed", "1")
