@@ -104,9 +104,9 @@ class Wire:
 
     def events(self) -> list[str]:
         """What was emitted since the last call; the stream is emptied."""
-        found = self.get("events") or []
+        found: list[str] = self.get("events") or []
         self.client.delete(self.base + "events")
-        return found  # type: ignore[no-any-return]
+        return found
 
     # --- adds --------------------------------------------------------------------------------
 
@@ -271,7 +271,7 @@ class Wire:
         )
 
     def advance_scheduler(self, scheduler: str, producer: str, *, at: Any = None, **opts: Any) -> Any:
-        keys = "repeat delayed wait paused meta prioritized marker id events pc".split()
+        keys = ["repeat", "delayed", "wait", "paused", "meta", "prioritized", "marker", "id", "events", "pc"]
         full = [*(self.base + key for key in keys), "", self.base + "active"]
         packed = msgpack.packb({"repeatJobKey": scheduler, **opts})
         args = [at, scheduler, "{}", packed, self.now, self.base, producer]
