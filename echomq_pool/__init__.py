@@ -1,6 +1,43 @@
 # SPDX-License-Identifier: MIT
-"""echomq-pool: a supervised pool of Python processes for BullMQ-compatible queues."""
+"""echomq-pool: a supervised pool of Python processes for BullMQ-compatible queues.
+
+The names below are what users may lean on; the rest may change. They are loaded at first use, because every
+process of a pool imports this package and most of them need none of it.
+"""
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 __version__ = "0.1.0"
+
+_PUBLIC = {
+    "Job": "echomq_pool.api.job",
+    "Queue": "echomq_pool.api.queue",
+    "SyncJob": "echomq_pool.api.job",
+    "SyncQueue": "echomq_pool.api.sync",
+    "DelayedError": "echomq_pool.errors",
+    "InputError": "echomq_pool.errors",
+    "JobCancelled": "echomq_pool.errors",
+    "JobFailed": "echomq_pool.errors",
+    "PoolError": "echomq_pool.errors",
+    "RateLimitError": "echomq_pool.errors",
+    "UnrecoverableError": "echomq_pool.errors",
+    "WaitTimeout": "echomq_pool.errors",
+    "WaitingChildrenError": "echomq_pool.errors",
+    "WaitingError": "echomq_pool.errors",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    module = _PUBLIC.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -135,3 +135,18 @@ class RateLimitError(JobSignal):
 
 class JobCancelled(JobSignal):
     """Raised inside a job whose cancellation was asked for, or whose time limit ran out."""
+
+
+# --- what a producer hears ------------------------------------------------------------------------
+
+
+class JobFailed(PoolError):
+    """The job that was waited for failed; the message is its failed reason."""
+
+    def __init__(self, reason: str, *, job_id: str) -> None:
+        super().__init__(reason)
+        self.job_id = job_id
+
+
+class WaitTimeout(PoolError, TimeoutError):
+    """The job that was waited for is not finished yet."""

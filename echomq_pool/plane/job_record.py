@@ -131,10 +131,15 @@ def encode_opts(opts: Mapping[str, Any]) -> dict[str, Any]:
 def decode_opts(text: Raw | None) -> dict[str, Any]:
     """Options from the hash's JSON, with long names."""
     value = _json(text, {})
-    if not isinstance(value, dict):
-        return {}
-    telemetry = {long: value.pop(short) for short, long in _TELEMETRY.items() if short in value}
-    opts: dict[str, Any] = {_LONG_NAMES.get(str(name), str(name)): item for name, item in value.items()}
+    return long_opts(value) if isinstance(value, dict) else {}
+
+
+def long_opts(wire: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with long names from those with wire names."""
+    telemetry = {long: wire[short] for short, long in _TELEMETRY.items() if short in wire}
+    opts: dict[str, Any] = {
+        _LONG_NAMES.get(str(name), str(name)): item for name, item in wire.items() if name not in _TELEMETRY
+    }
     if telemetry:
         opts["telemetry"] = telemetry
     return opts

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: MIT
+from echomq_pool.api.job import Job as Job
+from echomq_pool.api.job import SyncJob as SyncJob
+from echomq_pool.api.queue import Queue as Queue
+from echomq_pool.api.sync import SyncQueue as SyncQueue
+from echomq_pool.errors import DelayedError as DelayedError
+from echomq_pool.errors import InputError as InputError
+from echomq_pool.errors import JobCancelled as JobCancelled
+from echomq_pool.errors import JobFailed as JobFailed
+from echomq_pool.errors import PoolError as PoolError
+from echomq_pool.errors import RateLimitError as RateLimitError
+from echomq_pool.errors import UnrecoverableError as UnrecoverableError
+from echomq_pool.errors import WaitingChildrenError as WaitingChildrenError
+from echomq_pool.errors import WaitingError as WaitingError
+from echomq_pool.errors import WaitTimeout as WaitTimeout
+
+__version__: str
