@@ -73,8 +73,9 @@ def test_the_last_child_to_complete_releases_the_parent_to_the_front(wire: Wire)
 
 
 def test_a_released_parent_keeps_its_priority_or_delay(wire: Wire) -> None:
-    for parent, opts in (("prio", {"priority": 3}), ("late", {"delay": 500})):
-        wire.add(parent, children=True, **opts)
+    wire.add("prio", children=True, priority=3)
+    wire.add("late", children=True, delay=500)
+    for parent in ("prio", "late"):
         wire.add("k" + parent, parent=wire.child_of(parent))
         wire.take()
         wire.finish("k" + parent)

@@ -82,12 +82,17 @@ class Wire:
     def run(self, name: str, keys: list[str], args: list[Any], numkeys: int | None = None) -> Any:
         """EVALSHA with `keys` given in full; None becomes the empty string, as absent arguments do."""
         script = LIBRARY[name]
-        if name not in self._loaded:
-            assert text(self.client.script_load(script.text)) == script.sha
-            self._loaded.add(name)
+        self.load(name)
         values = ["" if value is None else value for value in args]
         assert numkeys is not None or len(keys) == script.keys, f"{name} takes {script.keys} keys"
         return text(self.client.evalsha(script.sha, numkeys or len(keys), *keys, *values))
+
+    def load(self, *names: str) -> None:
+        """Loads scripts that are not loaded yet; before a pipeline is used, since that cannot ask."""
+        for name in names:
+            if name not in self._loaded:
+                assert text(self.client.script_load(LIBRARY[name].text)) == LIBRARY[name].sha
+                self._loaded.add(name)
 
     def on(self, name: str, suffixes: str, *args: Any) -> Any:
         """The same with keys as suffixes of this queue's base, separated by blanks."""
