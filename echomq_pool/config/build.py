@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from echomq_pool import cron
 from echomq_pool.config import models
-from echomq_pool.config.control import SUN_PATH_MAX, default_control
+from echomq_pool.config.control import CONTROL_MAX, default_control, embedded_socket
 from echomq_pool.config.cpus import CpuCount, usable_cpus
 from echomq_pool.config.problems import path_text, shown
 from echomq_pool.config.redis_table import redis_config
@@ -47,10 +47,14 @@ def build(
     workers = [
         _workers(file.defaults, entry, place, cpus, problems) for place, entry in enumerate(file.workers)
     ]
+    supervisor = _supervisor(file, environ, problems)
+    redis = redis_config(file.redis, folder, problems)
+    if redis.embedded is not None:
+        redis = replace(redis, unix_path=embedded_socket(supervisor.control))
     config = PoolConfig(
         **top,
-        redis=redis_config(file.redis, folder, problems),
-        supervisor=_supervisor(file, environ, problems),
+        redis=redis,
+        supervisor=supervisor,
         infra=InfraConfig(**settings(InfraConfig, file.infra)),
         hooks=file.hooks.model_dump(exclude_unset=True),
         workers=tuple(workers),
@@ -82,8 +86,8 @@ def _supervisor(file: models.File, environ: Mapping[str, str], problems: Problem
         if chosen["backoff"].max_ms < chosen["backoff"].initial_ms:
             problems.append((("supervisor", "backoff"), "max must not be shorter than initial"))
     chosen.setdefault("control", default_control(file.name or PoolConfig().name, environ))
-    if len(chosen["control"].encode()) > SUN_PATH_MAX:
-        sentence = f"expected a path of at most {SUN_PATH_MAX} bytes, got {shown(chosen['control'])}"
+    if len(chosen["control"].encode()) > CONTROL_MAX:
+        sentence = f"expected a path of at most {CONTROL_MAX} bytes, got {shown(chosen['control'])}"
         problems.append((("supervisor", "control"), sentence))
     return SupervisorConfig(**chosen)
 

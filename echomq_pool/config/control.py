@@ -16,6 +16,13 @@ from echomq_pool.config.env import fill_in
 from echomq_pool.errors import ConfigError
 
 SUN_PATH_MAX = 107  # bytes that fit into the kernel's socket address
+SERVER_SUFFIX = ".valkey"
+CONTROL_MAX = SUN_PATH_MAX - len(SERVER_SUFFIX)
+
+
+def embedded_socket(control: str) -> str:
+    """Where the embedded server of the pool with this control socket listens."""
+    return control + SERVER_SUFFIX
 
 
 def default_control(name: str, environ: Mapping[str, str]) -> str:

@@ -256,7 +256,7 @@ def test_what_this_version_cannot_do_yet_is_said_so(toml: Path, line: str) -> No
         ("hooks.on_failed = 'a.b'", 'hooks.on_failed: expected a function as "package.module:function"'),
         ("supervisor.backoff = {initial = '5s', max = '1s'}", "max must not be shorter than initial"),
         ("supervisor.backoff.jitter = 2", "supervisor.backoff.jitter: expected a number from 0 to 1, got 2"),
-        (f"supervisor.control = '/{'x' * 120}'", "supervisor.control: expected a path of at most 107 bytes"),
+        (f"supervisor.control = '/{'x' * 120}'", "supervisor.control: expected a path of at most 100 bytes"),
     ],
 )
 def test_each_wrong_value_is_refused_with_what_is_accepted(toml: Path, line: str, words: str) -> None:
@@ -359,7 +359,8 @@ def test_a_url_that_cannot_be_read_is_refused(toml: Path, url: str) -> None:
 
 def test_the_embedded_server_keeps_its_data_beside_the_file(toml: Path) -> None:
     """embedded, embedded:./data"""
-    assert read(toml, f'redis.url = "embedded"\n{WORKERS}').redis.embedded == ""
+    redis = read(toml, f'redis.url = "embedded"\nsupervisor.control = "/run/a.sock"\n{WORKERS}').redis
+    assert (redis.embedded, redis.unix_path) == ("", "/run/a.sock.valkey")
     config = read(toml, f'redis.url = "embedded:./data"\n{WORKERS}')
     assert config.redis.embedded == str(toml.parent / "data")
     assert read(toml, WORKERS).redis.embedded is None
