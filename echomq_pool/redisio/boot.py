@@ -16,7 +16,7 @@ from typing import Any
 from echomq_pool.errors import LinkDown, LinkError, LinkRefused, ReplyError, ServerUnready
 from echomq_pool.redisio.address import Address, tls_context
 from echomq_pool.redisio.protocol import Owner, Wire
-from echomq_pool.redisio.replies import Action, ErrorReply, Verdict, as_int, as_text, classify
+from echomq_pool.redisio.replies import ErrorReply, as_int, as_text, classify, to_error
 from echomq_pool.redisio.scripts import Script, ScriptLibrary
 from echomq_pool.redisio.state import ServerInfo
 
@@ -109,9 +109,12 @@ async def greet(ask: Ask, address: Address, name: str, *, want_master: bool) -> 
     ]
     if name:
         asked.append(("CLIENT", "SETNAME", safe_name(name)))
-    replies = await asyncio.gather(*ask([*needed, *asked]))
+    replies = await asyncio.gather(*ask([*needed, *asked]), return_exceptions=True)
     for reply in replies[: len(needed)]:
         _check(reply)
+    for reply in replies:  # later: a server that is full says so, and then closes the connection
+        if isinstance(reply, LinkError):
+            raise reply
     # An ACL may forbid these, and old or other servers may not know them: we do without.
     server, replication, client_id = (
         "" if isinstance(r, ErrorReply) else as_text(r) for r in replies[len(needed) :][:3]
@@ -151,20 +154,13 @@ def _load(script: Script) -> tuple[str, str, bytes]:
 
 
 def _check(reply: object) -> None:
+    if isinstance(reply, LinkError):
+        raise reply
     if isinstance(reply, ErrorReply):
         verdict = classify(reply)
         # A PING that the ACL forbids still shows that we are let in.
         if not (verdict.code == "NOPERM" and "'ping'" in verdict.sentence.lower()):
             raise to_error(verdict)
-
-
-def to_error(verdict: Verdict) -> LinkError:
-    """The exception for a verdict where nothing can be repeated right now."""
-    if verdict.action is Action.REFUSE or verdict.code == "NOAUTH":
-        return LinkRefused(verdict.sentence)
-    if verdict.action in (Action.RETRY, Action.RECONNECT):
-        return ServerUnready(verdict.code, verdict.sentence)
-    return ReplyError(verdict.code, verdict.sentence)
 
 
 def safe_name(name: str) -> str:

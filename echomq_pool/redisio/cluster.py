@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 
-from echomq_pool.redisio.boot import Ask, to_error
-from echomq_pool.redisio.replies import Action, ErrorReply, as_int, as_text, classify, target_of
+from echomq_pool.redisio.boot import Ask
+from echomq_pool.redisio.replies import Action, ErrorReply, as_int, as_text, classify, target_of, to_error
 
 Node = tuple[str, int]
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 import hiredis
 
 from echomq_pool.errors import LinkDown, LinkError, LinkRefused
-from echomq_pool.redisio.replies import ErrorReply
+from echomq_pool.redisio.replies import ErrorReply, classify, to_error
 from echomq_pool.redisio.scripts import Script
 
 Arg = bytes | str | int | float
@@ -204,4 +204,6 @@ def _wrong_protocol(data: bytes, error: Exception) -> LinkError:
 
 def _unasked(reply: object) -> LinkError:
     """A reply that nobody waits for: the greeting of a server that turns us away, or a stream out of step."""
+    if isinstance(reply, ErrorReply):
+        return to_error(classify(reply))
     return LinkDown(f"an answer without a question: {reply!r:.200}", sent=True)

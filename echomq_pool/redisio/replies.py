@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
+from echomq_pool.errors import LinkError, LinkRefused, ReplyError, ServerUnready
+
 
 class Action(Enum):
     """What the link does with a call that was answered by an error."""
@@ -102,6 +104,15 @@ def classify(reply: ErrorReply) -> Verdict:
         if part in text:
             return Verdict(action, name, f"{sentence} ({text})" if sentence else text)
     return Verdict(Action.FAIL, code, text)
+
+
+def to_error(verdict: Verdict) -> LinkError:
+    """The exception for a verdict where nothing can be repeated right now."""
+    if verdict.action is Action.REFUSE or verdict.code == "NOAUTH":
+        return LinkRefused(verdict.sentence)
+    if verdict.action in (Action.RETRY, Action.RECONNECT):
+        return ServerUnready(verdict.code, verdict.sentence)
+    return ReplyError(verdict.code, verdict.sentence)
 
 
 def target_of(text: str) -> tuple[str, int]:

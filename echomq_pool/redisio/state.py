@@ -96,7 +96,8 @@ class Teller:
 
     def tell(self, old: LinkState, new: LinkState, *, refused: bool) -> None:
         """Reports `new`; `refused`: the server turns us away, and the reason is always worth a line."""
-        same = (old.connected, old.condition) == (new.connected, new.condition)
+        over = not new.condition and (not new.connected or not old.condition)
+        same = old.connected == new.connected and (old.condition == new.condition or over)
         if not self.quiet and (not same or refused or old.detail == NEW):
             level = logging.INFO if new.connected and not new.condition else logging.WARNING
             self._line(level, new.detail or f"{old.condition} is over")

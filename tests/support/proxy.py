@@ -183,6 +183,5 @@ class Proxy:
         self._server.close()
         await self._cut()
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        if others:  # relays end by themselves once they are cut
+            await asyncio.wait(others, timeout=5)
