@@ -11,9 +11,9 @@ import asyncio
 import contextvars
 import inspect
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-from echomq_pool.children.outcome import CANCELLED, Outcome, done, raised
+from echomq_pool.api.job import Job, SyncJob
+from echomq_pool.children.outcome import Outcome, done, failed, raised
 from echomq_pool.children.processor import Processor
 
 
@@ -25,7 +25,7 @@ class Executor:
         self._loop = asyncio.get_running_loop()
         self._threads = None if processor.is_async else ThreadPoolExecutor(concurrency, "job")
 
-    def start(self, job: Any) -> asyncio.Future[Outcome]:
+    def start(self, job: Job) -> asyncio.Future[Outcome]:
         """Starts `job` in the next turn of the loop, not in this one: what is told about it now goes out first.
 
         Cancelling the future stops an async job; a thread cannot be stopped (`stoppable`).
@@ -46,29 +46,20 @@ class Executor:
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _submit(self, job: Any, future: asyncio.Future[Outcome]) -> None:
+    def _submit(self, job: Job, future: asyncio.Future[Outcome]) -> None:
         assert self._threads is not None
-        context = contextvars.copy_context()
-        running = self._loop.run_in_executor(self._threads, context.run, _run_sync, self.processor, job)
-        running.add_done_callback(lambda ended: self._ended(ended, future))
-
-    def _ended(self, ended: asyncio.Future[Any], future: asyncio.Future[Outcome]) -> None:
-        if future.done():
-            return
-        result = ended.result()
-        if isinstance(result, Outcome):
-            future.set_result(result)
-            return
-        # A plain function that returned a coroutine (a decorator around `async def`, say): it ends on the loop.
-        task = self._loop.create_task(_await(result))
-        task.add_done_callback(lambda ended: self._ended_late(ended, future))
-
-    def _ended_late(self, ended: asyncio.Future[Outcome], future: asyncio.Future[Outcome]) -> None:
-        if not future.done():
-            future.set_result(CANCELLED if ended.cancelled() else ended.result())
+        run = contextvars.copy_context().run
+        threaded = job.threaded(self._loop)
+        running = self._loop.run_in_executor(self._threads, run, _run_sync, self.processor, threaded)
+        running.add_done_callback(lambda ended: _pass_on(ended, future))
 
 
-async def _run_async(processor: Processor, job: Any) -> Outcome:
+def _pass_on(ended: asyncio.Future[Outcome], future: asyncio.Future[Outcome]) -> None:
+    if not future.done() and not ended.cancelled():
+        future.set_result(ended.result())
+
+
+async def _run_async(processor: Processor, job: Job) -> Outcome:
     try:
         return done(await processor.call(job))
     except (
@@ -77,17 +68,15 @@ async def _run_async(processor: Processor, job: Any) -> Outcome:
         return _caught(error)
 
 
-async def _await(awaitable: Any) -> Outcome:
-    try:
-        return done(await awaitable)
-    except BaseException as error:
-        return _caught(error)
-
-
-def _run_sync(processor: Processor, job: Any) -> Any:
+def _run_sync(processor: Processor, job: SyncJob) -> Outcome:
     try:
         result = processor.call(job)
-        return result if inspect.isawaitable(result) else done(result)
+        if inspect.iscoroutine(result):
+            result.close()
+            return failed(
+                f"processor {processor.path} returned a coroutine: declare it `async def`", final=True
+            )
+        return done(result)
     except BaseException as error:
         return _caught(error)
 

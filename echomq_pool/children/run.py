@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any
 
+from echomq_pool.api.job import Job
 from echomq_pool.children.outcome import Outcome
 from echomq_pool.ipc.messages import HeldJob
 from echomq_pool.plane.base import JobRecord, Plane
@@ -39,11 +39,11 @@ class Run:
     source: Source
     record: JobRecord
     token: str
+    job: Job  # as the processor sees it
     taken_ms: int  # before the take was sent
     deadline_ms: int = 0  # time limit; 0 = none
     renewed_ms: int = 0  # before our own last successful renewal was sent
     asked_ms: int = 0  # when we last tried to renew by ourselves
-    job: Any = None  # the job as the processor sees it
     future: asyncio.Future[Outcome] | None = None  # the processor at work
     settling: bool = False  # its end is being written
     ended_by: str = ""  # timeout | cancel | lost | stop: what we stopped it for

@@ -11,22 +11,20 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable
-from typing import Any
 
+from echomq_pool.api.job import Job
 from echomq_pool.children.executor import Executor
 from echomq_pool.children.fetcher import Fetcher
 from echomq_pool.children.gate import Gate
 from echomq_pool.children.ledger import Ledger
-from echomq_pool.children.outcome import CANCELLED, Fate, Outcome, failed
+from echomq_pool.children.outcome import CANCELLED, MOVED, Fate, Outcome, failed
 from echomq_pool.children.recycle import Recycle
 from echomq_pool.children.run import Run, Source
 from echomq_pool.children.settler import Next, Settler
 from echomq_pool.children.watch import Watch
 from echomq_pool.clock import Clock
-from echomq_pool.errors import JobError, LinkError, ReplyError
+from echomq_pool.errors import InputError, JobError, LinkError, ReplyError
 from echomq_pool.metrics import Metrics
-from echomq_pool.plane import codec
 from echomq_pool.plane.base import Nothing, Taken
 
 log = logging.getLogger("echomq.worker")
@@ -50,7 +48,6 @@ class Slots:
         executor: Executor,
         settler: Settler,
         recycle: Recycle,
-        make_job: Callable[[Run], Any],
     ) -> None:
         self.handed_back = 0
         self.busy: set[asyncio.Task[None] | None] = set()  # slots past their take
@@ -64,7 +61,6 @@ class Slots:
         self._executor = executor
         self._settler = settler
         self._recycle = recycle
-        self._make_job = make_job
         self._gate = Gate()
         self._tokens = itertools.count()
         self._parked = asyncio.Event()  # never set: where the slots of condemned runs wait for the end
@@ -99,10 +95,10 @@ class Slots:
             self.fetcher.nothing(source, answer)
 
     def _begin(self, source: Source, taken: Taken, sent_ms: int) -> Run:
-        run = Run(source, taken.job, taken.token, sent_ms)
+        job = Job(taken.job, source.plane, taken.token, clock=self._clock)
+        run = Run(source, taken.job, taken.token, job, sent_ms)
         if self._timeout_ms:
             run.deadline_ms = self._clock.mono_ms() + self._timeout_ms
-        run.job = self._make_job(run)
         self._metrics.count(f"taken|{source.name}")
         self._ledger.hold(run)
         self._watch.add(run)
@@ -116,9 +112,9 @@ class Slots:
         if record.defa is not None:
             return failed(record.defa, final=True)
         try:
-            codec.decode(record.data)
-        except ValueError as exc:
-            return failed(f"job data is not JSON: {exc}", final=True)
+            run.job.data  # noqa: B018 - decoded here, once: what is no JSON never reaches user code
+        except InputError as exc:
+            return failed(str(exc), final=True)
         # A job that has stalled once may be what kills its process: alone in it, it convicts nobody else.
         alone = record.stc > 0
         if alone:
@@ -184,6 +180,8 @@ class Slots:
             if run.deadline_ms:
                 self._ledger.mark_deadline()
             self._recycle.job_ended()
+            if outcome is not None and isinstance(outcome.error, MemoryError):
+                self._recycle.ask("memory_error")  # on record, but what is left of the process is not trusted
 
     async def _settle(self, run: Run, outcome: Outcome) -> Next:
         refusals = 0
@@ -211,7 +209,9 @@ class Slots:
 
 
 def _judged(run: Run, outcome: Outcome) -> Outcome:
-    """The outcome in the light of what we stopped the run for, if we did."""
+    """The outcome in the light of where the job was put by itself, and of what we stopped it for."""
+    if run.job.moved:
+        return MOVED
     if not run.ended_by:
         own = outcome.fate is Fate.CANCELLED  # its task was cancelled, and not by us
         return failed("job was cancelled from inside") if own else outcome

@@ -15,7 +15,6 @@ import asyncio
 import logging
 import uuid
 
-from echomq_pool.api.job import Job
 from echomq_pool.children.base import Child
 from echomq_pool.children.executor import Executor
 from echomq_pool.children.fetcher import Fetcher
@@ -87,7 +86,6 @@ class Worker(Child):
             executor=self.executor,
             settler=Settler(processor.strategies, self.metrics),
             recycle=self.recycle,
-            make_job=self._make_job,
         )
         self.fetcher = Fetcher(
             self.sources, self.group.concurrency, self.group.drain_delay_ms, self.clock, self.slots.work
@@ -105,9 +103,6 @@ class Worker(Child):
             on_connect=self._connected,
             on_state=self._state_changed,
         )
-
-    def _make_job(self, run: Run) -> Job:
-        return Job(run.record, run.source.plane, token=run.token)
 
     # --- run --------------------------------------------------------------------------------------
 
@@ -178,7 +173,7 @@ class Worker(Child):
         if self.executor.stoppable and run.future is not None and not run.future.cancel():
             return  # it has just ended by itself
         run.ended_by, run.end_text, run.ended_ms = how, text, self.clock.mono_ms()
-        run.job.cancel_requested = True
+        run.job.mark_cancelled(text)
         if run.future is None:
             if run.waits is not None:
                 run.waits.set()
@@ -205,15 +200,15 @@ class Worker(Child):
 
     def _doubt(self, run: Run) -> None:
         if not run.job.lease_lost:
-            run.job.lease_lost = True
+            run.job.mark_lease_lost()
             log.warning("lease of job %s of %s may be lost; it runs on", run.record.id, run.source.name)
 
     def _trust(self, run: Run) -> None:
-        run.job.lease_lost = False
+        run.job.mark_lease_lost(False)
 
     def _lose(self, run: Run) -> None:
         """Somebody else may run this job now: stop it, write nothing."""
-        run.job.lease_lost = True
+        run.job.mark_lease_lost()
         self.metrics.count(f"lost|{run.source.name}")
         log.warning("lease of job %s of %s is lost", run.record.id, run.source.name)
         self._end(run, "lost", "lease lost")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -170,7 +171,7 @@ def test_an_idle_worker_sends_one_command_per_drain_delay(valkey_server: Server,
     with jobs.client.monitor() as monitor, Hub(config):
         seen: list[str] = []
         for command in monitor.listen():
-            if jobs.key("") in command["command"]:
+            if jobs.key("") in command["command"] and command["client_type"] != "lua":
                 seen.append(command["command"].split()[0])
                 if seen.count("BZPOPMIN") == 4:
                     break
@@ -229,7 +230,7 @@ def test_a_limited_queue_goes_on_at_its_rate(valkey_server: Server, queue_name: 
         jobs.done(50, within=15)
     starts = sorted(row[3] for row in notes(path) if row[0] == "start")
     assert 1_900 <= starts[-1] - starts[0] <= 4_000
-    assert max(b - a for a, b in zip(starts, starts[1:], strict=False)) < 1_000
+    assert max(b - a for a, b in itertools.pairwise(starts)) < 1_000
 
 
 def test_a_job_of_a_scheduler_makes_its_successor_before_it_runs(
@@ -245,7 +246,7 @@ def test_a_job_of_a_scheduler_makes_its_successor_before_it_runs(
         assert jobs.count("delayed") == 1
         assert jobs.count("failed") == 0
     starts = sorted(row[3] for row in notes(path) if row[0] == "start")
-    gaps = [b - a for a, b in zip(starts[1:], starts[2:], strict=False)]
+    gaps = [b - a for a, b in itertools.pairwise(starts)]
     assert all(120 <= gap <= 290 for gap in gaps), gaps
     for key in jobs.client.scan_iter(match=jobs.key("repeat:tick:*")):
         if jobs.client.type(key) == b"hash":
