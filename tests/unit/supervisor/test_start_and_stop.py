@@ -77,7 +77,7 @@ def test_a_failed_first_start_stops_what_is_up_in_reverse_and_is_final() -> None
     assert fake.alive == {}
     stops = [name for what, name in fake.log if what == "ask"]
     assert stops == ["b", "a"]
-    assert ("start", "bad") == fake.log[4]
+    assert fake.log[4] == ("start", "bad")
     assert fake.starts("bad") == 1
 
 
