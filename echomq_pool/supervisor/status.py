@@ -33,6 +33,7 @@ EXIT_STOPPED: Final = (0, 10)
 EXIT_RECYCLED: Final = 11
 EXIT_ORPHANED: Final = 12
 EXIT_BOOT_FAILED: Final = 13
+_NAMES: Final = {**errno.errorcode, errno.EAGAIN: "EAGAIN", errno.EDEADLK: "EDEADLK"}  # two have two names
 _BY_KILL: Final = frozenset({Why.HANG, Why.TIMEOUT, Why.CANCEL, Why.MEMORY})
 
 
@@ -61,7 +62,7 @@ class WaitStatus:
 
 def errno_name(error: OSError) -> str:
     """EAGAIN for 11; OSError when the kernel gave no number."""
-    return errno.errorcode.get(error.errno or 0, "OSError")
+    return _NAMES.get(error.errno or 0, "OSError")
 
 
 def from_wait(pid: int, status: int, peak_kib: int = 0) -> WaitStatus:
