@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import click
 
 from echomq_pool import __version__
-from echomq_pool.cli import CONFIG_VARIABLE, EXIT_USAGE, NO_CONFIG, find_control, health, refuse, run
 from echomq_pool.errors import ConfigError, PoolError
+from echomq_pool.launch import CONFIG_VARIABLE, EXIT_USAGE, NO_CONFIG, find_control, health, refuse, run
 from echomq_pool.supervisor.control import call
 
 EXIT_REFUSED = 1

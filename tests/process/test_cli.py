@@ -210,9 +210,9 @@ def test_health_is_an_exit_code(config: Path, answer: dict[str, Any], code: int)
 def test_a_probe_and_a_run_import_nothing_heavy(config: Path) -> None:
     """case C154; law 8: the supervisor keeps what is imported before it starts"""
     code = (
-        "import sys, echomq_pool.cli as cli\n"
-        f"assert cli.health(['--config', {str(config)!r}]) == 1\n"
-        f"assert cli._plain_run(['--config={config}']) is not None\n"
+        "import sys, echomq_pool.cli, echomq_pool.launch as launch\n"
+        f"assert launch.health(['--config', {str(config)!r}]) == 1\n"
+        f"assert launch.plain_run(['--config={config}']) is not None\n"
         "print([m for m in ('click', 'rich', 'pydantic', 'redis', 'asyncio', 'aiohttp') if m in sys.modules])\n"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
