@@ -46,26 +46,20 @@ def _encode_slowly(value: Any) -> bytes:
 
 
 def _refuse_nan(value: Any) -> None:
-    place = _find_nan(value, "$", 0)
-    if place is not None:
-        raise InputError(f"not JSON: NaN or Infinity at {place}")
-
-
-def _find_nan(value: Any, path: str, depth: int) -> str | None:
-    if isinstance(value, float):
-        return None if math.isfinite(value) else path
-    if depth > 1000:
-        return None
-    children: Any = ()
-    if isinstance(value, dict):
-        children = ((f"{path}.{key}", item) for key, item in value.items())
-    elif isinstance(value, list | tuple):
-        children = ((f"{path}[{index}]", item) for index, item in enumerate(value))
-    for child_path, item in children:
-        found = _find_nan(item, child_path, depth + 1)
-        if found is not None:
-            return found
-    return None
+    """Walks without recursion: what comes here may be as deep as memory, or a circle."""
+    stack: list[tuple[str, Any]] = [("$", value)]
+    seen: set[int] = set()
+    while stack:
+        place, item = stack.pop()
+        if isinstance(item, float) and not math.isfinite(item):
+            raise InputError(f"not JSON: NaN or Infinity at {place}")
+        if not isinstance(item, dict | list | tuple) or id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, dict):
+            stack += [(f"{place}.{key}", inner) for key, inner in item.items()]
+        else:
+            stack += [(f"{place}[{index}]", inner) for index, inner in enumerate(item)]
 
 
 def decode(text: _WORD) -> Any:
