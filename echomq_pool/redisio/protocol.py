@@ -128,12 +128,9 @@ class Wire(asyncio.Protocol):
         return None  # the transport closes itself
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if exc is not None:
-            why = f"connection lost: {exc}"
-        elif self.heard:
-            why = "the server closed the connection"
-        else:
-            why = "the server closed the connection without a word (if its port speaks TLS, use rediss://)"
+        why = "the server closed the connection" if exc is None else f"connection lost: {exc}"
+        if not self.heard and self._transport is not None and not self._transport.get_extra_info("ssl_object"):
+            why += " before its first answer; if that port speaks TLS, use rediss://"
         self.abort(LinkDown(why, sent=True))
 
     def pause_writing(self) -> None:
