@@ -99,10 +99,11 @@ def test_a_stacktrace_keeps_its_newest_entries() -> None:
     assert job.stacktrace_with("c") == ["a", "b", "c"]
 
 
+TEXT = st.text(st.characters(codec="utf-8"))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(codec="utf-8")) | st.sampled_from(["\ud800", "a\udfffb"]),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=4),
+    | TEXT | st.sampled_from(["\ud800", "a\udfffb"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=12,
 )  # fmt: skip
 
