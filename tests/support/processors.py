@@ -259,3 +259,10 @@ async def grow(job: Any) -> int:
 
 
 _leak: list[bytes] = []
+
+
+async def fails_late(job: Any) -> None:
+    """Raises after half a second."""
+    note(job, "start")
+    await asyncio.sleep(0.5)
+    raise ValueError("too late")
