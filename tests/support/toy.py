@@ -170,11 +170,14 @@ def parent_of_sleepers(context: ChildContext) -> int:
 
 def orphan_maker(context: ChildContext) -> int:
     """Leaves a grandchild behind that exits with `code` once we are gone."""
+    read, write = os.pipe()
     if os.fork() == 0:
         os.setsid()
+        os.write(write, b"x")
         while os.getppid() != context.parent_pid:
             time.sleep(0.002)
         os._exit(int(context.args["code"]))
+    os.read(read, 1)  # out of our group, which is killed with us
     _ready(context)
     return 0
 
@@ -212,6 +215,15 @@ def slept(context: ChildContext) -> int:
     context.board.beat(context.slot, context.clock.mono_ms())
     _ready(context)
     return _stay()
+
+
+def waits_for_the_gil(context: ChildContext) -> int:
+    """A job in a thread hogs the interpreter; the loop queues for it."""
+    context.board.beat(context.slot, context.clock.mono_ms())
+    _ready(context)
+    threading.Thread(target=sum, args=(range(10**12),), daemon=True).start()  # one call into C
+    while True:
+        time.sleep(0.001)
 
 
 def idle_without_beat(context: ChildContext) -> int:
