@@ -7,6 +7,7 @@ process: the supervisor and its children never import the validator behind this.
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,6 +45,15 @@ def load(path: Path, environ: Mapping[str, str], *, cpus: CpuCount | None = None
     if config is None or problems:
         raise ConfigError(_located(problems, text, path))
     return config
+
+
+def load_file(path: str) -> PoolConfig:
+    """`load` with this process's environment: what the supervisor's short-lived reader runs.
+
+    Raises:
+        ConfigError: see `load`.
+    """
+    return load(Path(path), os.environ)
 
 
 def _check(
