@@ -19,7 +19,7 @@ from echomq_pool.ipc.channel import NO_SLOT, ProtocolError
 from echomq_pool.ipc.context import ChildContext
 from echomq_pool.ipc.messages import Bye, Failed, Ignore, Message, Ready, Stop
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("echomq.child")
 
 EXIT_STOPPED = 0
 EXIT_RECYCLE = 11

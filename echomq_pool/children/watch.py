@@ -81,12 +81,9 @@ class Watch:
         """Judges every run now, and sets the timer for the next moment."""
         self._cancel()
         now = self._clock.mono_ms()
-        late: dict[int, list[Run]] = {}
-        for run in list(self._ledger):
-            if self._judge(run, now):
-                late.setdefault(run.source.index, []).append(run)
-        for runs in late.values():
-            self._renew(runs[0].source, runs, now)
+        late = {run.source.index: run.source for run in list(self._ledger) if self._judge(run, now)}
+        for source in late.values():
+            self._renew(source, now)
         self._arm(min((self._next_of(run, now) for run in self._ledger), default=NEVER))
 
     def close(self) -> None:
@@ -96,7 +93,7 @@ class Watch:
 
     def _judge(self, run: Run, now: int) -> bool:
         """Acts on what has come to pass for `run`; True when its lease is to be renewed from here."""
-        if run.condemned or run.settling or run.ended_by == "lost":
+        if not self._ours(run):
             return False
         if run.ended_ms:
             if now >= run.ended_ms + OBEY_MS and run.ended_by in ("timeout", "cancel"):
@@ -108,9 +105,14 @@ class Watch:
             self._verdicts.doubt(run)
         return age >= self._late_ms and now >= run.asked_ms + self._again_ms
 
+    @staticmethod
+    def _ours(run: Run) -> bool:
+        """Whether its lease and its time are still this timer's business."""
+        return not (run.condemned or run.settling or run.ended_by == "lost")
+
     def _next_of(self, run: Run, now: int) -> int:
         """The next moment at which `run` must be looked at."""
-        if run.condemned or run.settling or run.ended_by == "lost":
+        if not self._ours(run):
             return NEVER
         stamp = self.stamp(run)
         moments = [max(stamp + self._late_ms, run.asked_ms + self._again_ms)]
@@ -123,7 +125,13 @@ class Watch:
             moments.append(run.deadline_ms)
         return max(min(moments), now + 1)
 
-    def _renew(self, source: Source, runs: list[Run], now: int) -> None:
+    def _renew(self, source: Source, now: int) -> None:
+        """Renews what is late, and in the same call all that is a tick old."""
+        runs = [
+            run
+            for run in self._ledger
+            if run.source is source and self._ours(run) and now - self.stamp(run) >= self._tick_ms
+        ]
         for run in runs:
             run.asked_ms = now
         task = asyncio.get_running_loop().create_task(self._renew_now(source, runs, now))

@@ -89,6 +89,10 @@ class Jobs(Wire):
     def result(self, job_id: str) -> Any:
         return json.loads(self.field(job_id, "returnvalue") or "null")
 
+    def forget_scripts(self) -> None:
+        """After the server was restarted."""
+        self._loaded.clear()
+
     def blocked(self) -> bool:
         """Some client of the server waits in a blocking call."""
         return any("b" in client["flags"] for client in self.client.client_list())

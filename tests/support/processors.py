@@ -266,3 +266,27 @@ async def fails_late(job: Any) -> None:
     note(job, "start")
     await asyncio.sleep(0.5)
     raise ValueError("too late")
+
+
+async def watchful(job: Any) -> list[bool]:
+    """Runs `ms` and returns every change of `lease_lost` that it saw; notes the same."""
+    note(job, "start")
+    seen = [job.lease_lost]
+    end = time.monotonic() + job.data["ms"] / 1000
+    while time.monotonic() < end:
+        await asyncio.sleep(0.01)
+        if job.lease_lost != seen[-1]:
+            seen.append(job.lease_lost)
+            note(job, "lost" if job.lease_lost else "regained")
+    note(job, "end")
+    return seen
+
+
+def watchful_sync(job: Any) -> None:
+    """Waits in its thread until its lease is lost, then goes on for a while."""
+    note(job, "start")
+    while not job.lease_lost:
+        time.sleep(0.01)
+    note(job, "lost")
+    time.sleep(0.3)
+    note(job, "end")
