@@ -171,11 +171,12 @@ class PoolConfig:
     schedulers: tuple[SchedulerConfig, ...] = ()
     observer: ObserverConfig = field(default_factory=ObserverConfig)
     log: LogConfig = field(default_factory=LogConfig)
+    queue_order: tuple[str, ...] = ()  # queues whose places on the board are taken; a reload fills it
 
     def queues(self) -> tuple[str, ...]:
         """Every queue once, in the order of the file; its index is the queue's place on the board."""
         names = [q for w in self.workers for q in w.queues] + [s.queue for s in self.schedulers]
-        return tuple(dict.fromkeys(names))
+        return tuple(dict.fromkeys((*self.queue_order, *names)))
 
     def group(self, name: str) -> WorkersConfig:
         """The `[[workers]]` entry called `name`.

@@ -1,0 +1,462 @@
+# SPDX-License-Identifier: MIT
+"""The supervisor's loop: one thread, one selector; everything that happens arrives as a readiness or a deadline.
+
+    signals, deaths (pidfd), frames, control clients, zygotes, a configuration being read
+        ↓
+    Tree (pure)  →  actions  →  fork, Stop frame, signal, log line, answer
+
+It does no work of its own (law 8): no Redis, no user code, no thread, no call that blocks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import signal
+from collections.abc import Callable
+from random import Random
+
+from echomq_pool.clock import SYSTEM_CLOCK, Clock
+from echomq_pool.config.schema import PoolConfig
+from echomq_pool.ipc.board import Board
+from echomq_pool.ipc.channel import Frame, ProtocolError
+from echomq_pool.ipc.messages import (
+    Bye,
+    Expired,
+    Failed,
+    Ignore,
+    Linked,
+    Quiet,
+    Ready,
+    Recovered,
+    Resume,
+    Stats,
+    Stop,
+    Wish,
+)
+from echomq_pool.metrics import Totals
+from echomq_pool.supervisor.actions import Action, AskStop, Finished, Kill, Reply, Spawn
+from echomq_pool.supervisor.control import ControlServer
+from echomq_pool.supervisor.desk import Desk, Reading
+from echomq_pool.supervisor.family import WORKER_START, Family, Member
+from echomq_pool.supervisor.guard import Guard
+from echomq_pool.supervisor.nursery import Nursery
+from echomq_pool.supervisor.reaper import Reaper, kill_group, signal_child
+from echomq_pool.supervisor.reason import ExitReason, Why
+from echomq_pool.supervisor.report import Report
+from echomq_pool.supervisor.signals import Inbox
+from echomq_pool.supervisor.spawn import ForkFailed, Spawned
+from echomq_pool.supervisor.spec import ChildSpec, GroupSpec
+from echomq_pool.supervisor.status import OomMeter, WaitStatus, judge
+from echomq_pool.supervisor.switchboard import FORWARDED, LOCK_MANAGER, Switchboard
+from echomq_pool.supervisor.tree import Tree
+
+log = logging.getLogger("echomq.supervisor")
+
+EXIT_DRAINED = 0
+EXIT_BOOT_FAILED = 13
+EXIT_GAVE_UP = 70
+EXIT_WORK_KILLED = 75
+TELL_TREE_MS = 1_000
+QUIETED = ("stalled_checker", "job_scheduler")  # besides the workers: they start nothing new either
+ASKED_FOR = {"scale": Why.SCALE, "reload": Why.RELOAD, "recycle": Why.RECYCLE, "memory": Why.MEMORY}
+
+Callback = Callable[[int], None]
+
+
+class Supervisor:
+    """One pool's root process.
+
+    Args:
+        config: the whole configuration.
+        tree_of: configuration and generation → specification of the tree.
+        board: made before the first fork.
+        reload: starts a new reading of the configuration (see `Desk`); None: there is nothing to reload.
+        control: path of the control socket, "" = none.
+
+    Raises:
+        ControlError: the control socket cannot be had.
+    """
+
+    def __init__(
+        self,
+        config: PoolConfig,
+        tree_of: Callable[[PoolConfig, int], GroupSpec],
+        board: Board,
+        *,
+        reload: Callable[[], Reading] | None = None,
+        control: str = "",
+        clock: Clock = SYSTEM_CLOCK,
+        rng: Random | None = None,
+    ) -> None:
+        self.config = config
+        self._tree_of = tree_of
+        self.board = board
+        self.clock = clock
+        self.generation = 0
+        self.selector: selectors.BaseSelector = selectors.DefaultSelector()
+        self.inbox = Inbox()
+        self.control = ControlServer(control, clock) if control else None
+        self.family = Family(board)
+        self.switchboard = Switchboard(self.family, self._watch_writable)
+        self.nursery = Nursery(board, clock)
+        self.reaper = Reaper(lambda pid: self.family.by_pid(pid) is not None, self._learn)
+        self.guard = Guard(board, self.end_for, self._replace_member)
+        self.desk = Desk(self, reload)
+        self.tree = Tree(tree_of(config, 0), rng=rng, drain_ms=config.supervisor.shutdown_timeout_ms)
+        self.totals = Totals()
+        self.oom = OomMeter()
+        self.restarts: dict[str, int] = {}
+        self.finished: Finished | None = None
+        self.quiet = False
+        self.stopping = False
+        self.work_killed = False
+        self.server = ""
+        self.tree_told_ms = 0
+        self.changed = True
+
+    # --- the loop --------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Starts the tree, works until it has finished, returns the exit code of the program."""
+        self._open()
+        try:
+            self.perform(self.tree.start(self.now()))
+            while self.finished is None:
+                for key, events in self.selector.select(self._patience()):
+                    key.data(events)
+                self._on_time(self.now())
+            return self._exit_code(self.finished)
+        finally:
+            self._close()
+
+    def now(self) -> int:
+        """Monotonic ms."""
+        return self.clock.mono_ms()
+
+    def _open(self) -> None:
+        for thing in (self.selector, self.inbox, self.control):
+            if thing is not None:
+                self.nursery.own(thing)
+        self.selector.register(
+            self.inbox, selectors.EVENT_READ, lambda _: self.desk.signals(self.inbox.read())
+        )
+        if self.control is not None:
+            self.selector.register(self.control, selectors.EVENT_READ, lambda _: self.desk.clients())
+
+    def _close(self) -> None:
+        for member in self.family:  # only after an error of our own: nobody may outlive us
+            signal_child(member.pidfd, signal.SIGKILL)
+            kill_group(member.pid)
+        if self.control is not None:
+            self.control.close()
+        self.selector.close()
+        self.inbox.close()
+
+    def _patience(self) -> float:
+        """Seconds until something is due. The own beat is always due some time: it shows that this loop turns."""
+        beat = self.now() + self.config.supervisor.hang_timeout_ms // 4
+        tell = self.tree_told_ms + TELL_TREE_MS if self.changed else None
+        times = [beat, tell, self.tree.next_deadline(), self.guard.next_ms(), self.desk.next_ms()]
+        return max(0, min(t for t in times if t is not None) - self.now()) / 1000
+
+    def _on_time(self, now: int) -> None:
+        self.board.beat(0, now)
+        self.perform(self.tree.tick(now))
+        self.guard.look(now, self.config, self.family)
+        self.desk.on_time(now)
+        if self.changed and now - self.tree_told_ms >= TELL_TREE_MS:
+            self.tree_told_ms, self.changed = now, False
+            self.desk.tell_observer()
+
+    def _exit_code(self, finished: Finished) -> int:
+        if finished.outcome == "boot_failed":
+            log.error("the pool cannot start: %s", finished.cause)
+            return EXIT_BOOT_FAILED
+        if finished.outcome == "gave_up":
+            log.error("the pool gave up: %s", finished.cause)
+            return EXIT_GAVE_UP
+        if self.work_killed:
+            log.error("the stop deadline passed: work was killed and given back")
+            return EXIT_WORK_KILLED
+        log.info("drained")
+        return EXIT_DRAINED
+
+    # --- actions of the tree -----------------------------------------------------------------------------
+
+    def perform(self, actions: list[Action]) -> None:
+        """Carries out what the tree decided."""
+        for action in actions:
+            self.changed = True
+            match action:
+                case Spawn():
+                    self._spawn(action)
+                case AskStop():
+                    self._ask_stop(action)
+                case Kill():
+                    self._kill(action)
+                case Reply():
+                    self.desk.answer(action.ticket, action.result)
+                case Finished():
+                    self.finished = action
+                case Report():
+                    log.log(action.level, "%s", action.line())
+
+    def _spawn(self, action: Spawn) -> None:
+        slot = self.family.take_slot()
+        if slot is None:
+            self._fork_failed(action.handle, "ENOSPC", "no place is left on the board")
+            return
+        born = self.nursery.spawn(action.spec, slot, action.handle, self.config)
+        if isinstance(born, ForkFailed):
+            self.family.free_slot(slot)
+            self._fork_failed(action.handle, born.errno_name, born.text)
+        elif born is not None:
+            self._born(born, action.spec)
+
+    def _fork_failed(self, handle: int, name: str, text: str) -> None:
+        log.error("no process for child %d: %s (%s)", handle, text, name)
+        self.perform(self.tree.fork_failed(self.now(), handle, name))
+
+    def _born(self, born: Spawned, spec: ChildSpec) -> None:
+        leaf = self.tree.leaf(born.incarnation)
+        group = leaf.parent.id if leaf is not None else ""
+        member = Member(
+            born.incarnation, spec, group, born.slot, born.pid, born.pidfd, born.channel, self.now()
+        )
+        self.family.add(member)
+        self.selector.register(born.pidfd, selectors.EVENT_READ, lambda _: self._bury_the_dead())
+        self.selector.register(born.channel, selectors.EVENT_READ, lambda events: self._ready(member, events))
+        zygote = self.nursery.zygote_of(born.incarnation)
+        if zygote is not None:
+            self.selector.register(zygote, selectors.EVENT_READ, lambda _: self._learn())
+        if leaf is None or member.asked:  # it was given up while a zygote was still at it
+            self._end(member, "kill")
+
+    def _learn(self) -> None:
+        """Reads what zygotes have answered: workers born, or not."""
+        for born, spec in self.nursery.read():
+            if isinstance(born, ForkFailed):
+                self._fork_failed(born.incarnation, born.errno_name, born.text)
+            else:
+                self._born(born, spec)
+
+    def _ask_stop(self, action: AskStop) -> None:
+        member = self.family.members.get(action.handle)
+        if member is None:
+            return
+        member.asked = True
+        member.why = ASKED_FOR.get(action.reason)
+        self.switchboard.tell(member, Stop(action.deadline_ms, action.fast, action.reason))
+
+    def _kill(self, action: Kill) -> None:
+        member = self.family.members.get(action.handle)
+        if member is not None:
+            self._end(member, action.how)
+
+    def _end(self, member: Member, how: str) -> None:
+        if how == "abort":
+            member.aborted = True
+            signal_child(member.pidfd, signal.SIGABRT)
+        else:
+            member.killed = True
+            signal_child(member.pidfd, signal.SIGKILL)
+
+    def end_for(self, member: Member, why: Why, how: str = "kill") -> None:
+        """Ends a child for a reason of ours that costs no budget."""
+        if not member.killed:
+            member.why = why
+            self._end(member, how)
+            member.abort_ms = self.now() if how == "abort" else 0
+
+    # --- frames ------------------------------------------------------------------------------------------
+
+    def _ready(self, member: Member, events: int) -> None:
+        if events & selectors.EVENT_WRITE:
+            member.channel.flush()
+            self._watch_writable(member)
+        if events & selectors.EVENT_READ:
+            self._receive(member)
+
+    def _receive(self, member: Member) -> int:
+        frames = member.channel.receive()
+        for frame in frames:
+            self._frame(member, frame)
+        if member.channel.closed:
+            self._unwatch(member)
+        return len(frames)
+
+    def _frame(self, member: Member, frame: Frame) -> None:
+        if frame.kind in FORWARDED:
+            self.switchboard.forward(frame)
+            return
+        try:
+            message = frame.message()
+        except ProtocolError as error:
+            log.error("%s sent a frame that cannot be read: %s", member.id, error)
+            return
+        now = self.now()
+        match message:
+            case Ready():
+                self._acked(member, message)
+            case Ignore():
+                self.perform(self.tree.ignored(now, member.handle))
+            case Failed():
+                self._failed(member, message)
+            case Linked():
+                self._linked(member, message)
+            case Stats():
+                self.totals.update(member.handle, message.counters, message.gauges, message.histograms)
+                self.changed = True
+            case Expired():
+                self._expired(message)
+            case Wish():
+                self._replace_member(member, message.reason)
+            case Bye():
+                member.bye = message.reason
+            case Recovered():
+                self._recovered(message)
+            case _:
+                log.error("%s sent %s, which is not for the supervisor", member.id, frame.kind.name)
+
+    def _acked(self, member: Member, ready: Ready) -> None:
+        member.ready = ready
+        log.debug("%s is ready (pid %d) %s", member.id, member.pid, ready.info)
+        if member.id == LOCK_MANAGER:
+            self.switchboard.introduce(member)
+        elif member.worker_id:
+            self.switchboard.tell_lock_manager(member.up())
+        if self.quiet and self._is_quieted(member):
+            self.switchboard.tell(member, Quiet())
+        self.guard.look_again()
+        self.perform(self.tree.acked(self.now(), member.handle, ready.info))
+
+    def _failed(self, member: Member, failed: Failed) -> None:
+        log.error("%s cannot start: %s", member.id, failed.error)
+        if failed.trace:
+            log.error("%s\n%s", member.id, failed.trace.rstrip())
+        cause = f"{member.id}: {failed.error}"
+        self.perform(self.tree.start_failed(self.now(), member.handle, cause, failed.final))
+
+    def _linked(self, member: Member, linked: Linked) -> None:
+        member.linked = linked
+        member.client_ids = list(linked.client_ids) or member.client_ids
+        if linked.server and not self.server:
+            self.server = linked.server
+            log.info("server: %s", linked.server)
+        if member.worker_id:
+            self.switchboard.tell_lock_manager(member.up())
+        self.changed = True
+
+    def _replace_member(self, member: Member, why: str) -> None:
+        self.desk.replace(member, why)
+
+    def _expired(self, expired: Expired) -> None:
+        """A job that cannot be stopped from inside: its process ends, the lock manager settles it."""
+        member = self.family.by_worker_id(expired.worker_id)
+        if member is None or member.killed:
+            return
+        log.warning("%s: job %s/%s: %s", member.id, expired.queue, expired.job_id, expired.text)
+        member.expired.append([expired.queue, expired.job_id, expired.how, expired.text])
+        self.end_for(member, Why.CANCEL if expired.how == "cancel" else Why.TIMEOUT)
+
+    def _recovered(self, recovered: Recovered) -> None:
+        if self.family.recovered(recovered.worker_id) is not None:
+            self.changed = True
+
+    # --- deaths --------------------------------------------------------------------------------------------
+
+    def _bury_the_dead(self) -> None:
+        """Looks for dead processes; ours are read to the end, while they are still zombies, and then reaped."""
+        for end in self.reaper.collect(self._last_words):
+            member = self.family.by_pid(end.pid)
+            if member is not None:
+                self._dead(member, end)
+
+    def deaths(self) -> None:
+        """A signal said: look."""
+        self._bury_the_dead()
+
+    def _last_words(self, pid: int) -> None:
+        """The zombie's group is killed (nothing that a job started may outlive it), its frames are forwarded."""
+        member = self.family.by_pid(pid)
+        if member is None:
+            return
+        kill_group(pid)
+        while not member.channel.closed and self._receive(member):
+            pass
+
+    def _dead(self, member: Member, end: WaitStatus) -> None:
+        reason = judge(end, member.evidence(self.oom.rose() if end.signum == signal.SIGKILL else False))
+        self._log_death(member, reason)
+        self._unwatch(member)
+        self.selector.unregister(member.pidfd)
+        os.close(member.pidfd)
+        member.channel.close()
+        down = member.down(reason, end) if member.worker_id else None
+        self.family.remove(member, down)
+        self.totals.end(member.handle)
+        if down is not None:
+            self.switchboard.mourn(down)
+        for born, spec in self.nursery.lost(member.handle, self.selector):
+            if isinstance(born, ForkFailed):
+                self._fork_failed(born.incarnation, born.errno_name, born.text)
+            else:
+                self._born(born, spec)
+        if self.stopping and reason.kind is Why.KILLED and member.spec.start == WORKER_START:
+            self.work_killed = True
+        self.perform(self.tree.exited(self.now(), member.handle, reason))
+
+    def _log_death(self, member: Member, reason: ExitReason) -> None:
+        calm = not reason.abnormal or (reason.planned and reason.kind is not Why.HANG)
+        level = logging.INFO if calm else logging.ERROR
+        log.log(level, "%s (pid %d) ended: %s", member.id, member.pid, reason.text)
+        self.restarts[reason.kind.value] = self.restarts.get(reason.kind.value, 0) + 1
+
+    # --- descriptors -----------------------------------------------------------------------------------------
+
+    def _watch_writable(self, member: Member) -> None:
+        """The socket is watched for writing exactly while something waits in its outbox."""
+        key = self.selector.get_map().get(member.channel.fileno()) if not member.channel.closed else None
+        if key is None:
+            return
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if member.channel.pending else 0)
+        if key.events != wanted:
+            self.selector.modify(member.channel, wanted, key.data)
+
+    def _unwatch(self, member: Member) -> None:
+        fd = member.channel.fileno()
+        if fd >= 0 and fd in self.selector.get_map():
+            self.selector.unregister(fd)
+
+    # --- orders that reach many ----------------------------------------------------------------------------
+
+    def set_quiet(self, quiet: bool) -> None:
+        """Nobody starts anything new, or all may again. Those born later are told as well."""
+        self.quiet = quiet
+        self.changed = True
+        for member in self.family:
+            if member.ready is not None and self._is_quieted(member):
+                self.switchboard.tell(member, Quiet() if quiet else Resume())
+
+    def stop(self, *, fast: bool = False) -> None:
+        """The global stop; fast: running jobs are handed back instead of waited for."""
+        self.stopping = True
+        self.set_quiet(True)
+        deadline = self.now() + (0 if fast else self.config.supervisor.shutdown_timeout_ms)
+        self.perform(self.tree.stop(self.now(), deadline, fast=fast))
+
+    def _is_quieted(self, member: Member) -> bool:
+        return member.spec.start == WORKER_START or member.id in QUIETED
+
+    def state(self) -> str:
+        return "stopping" if self.stopping else "quiet" if self.quiet else "running"
+
+    def tree_of(self, config: PoolConfig, generation: int) -> GroupSpec:
+        """The tree that a configuration asks for."""
+        return self._tree_of(config, generation)
+
+    def busy(self) -> dict[int, int]:
+        """Running jobs by handle, from the board."""
+        return {m.handle: self.board.busy(m.slot) for m in self.family if m.worker_id}

@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: MIT
+"""What people ask of the pool, by signal or over the control socket, and what they are told."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import selectors
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from echomq_pool.config.schema import PoolConfig
+from echomq_pool.errors import ConfigError
+from echomq_pool.ipc.board import Board
+from echomq_pool.ipc.messages import Cancel
+from echomq_pool.ipc.messages import Tree as TreeMessage
+from echomq_pool.metrics import Totals
+from echomq_pool.supervisor.actions import Action, Result
+from echomq_pool.supervisor.control import Asked, ControlServer, Conversation
+from echomq_pool.supervisor.family import Family, Member, child_row
+from echomq_pool.supervisor.group import Group
+from echomq_pool.supervisor.node import State
+from echomq_pool.supervisor.reaper import signal_child
+from echomq_pool.supervisor.signals import TABLE, Request, StopCounter
+from echomq_pool.supervisor.spec import GroupSpec
+from echomq_pool.supervisor.switchboard import Switchboard
+from echomq_pool.supervisor.tree import Tree, walk
+
+log = logging.getLogger("echomq.supervisor")
+
+Answer = Callable[[Result], None]
+
+
+class Reading(Protocol):
+    """A configuration that is being read: `supervisor/loader.py`."""
+
+    def fileno(self) -> int: ...
+    def read(self) -> PoolConfig | None: ...
+
+
+class Root(Protocol):
+    """The part of the supervisor that this module works with."""
+
+    config: PoolConfig
+    board: Board
+    control: ControlServer | None
+    family: Family
+    generation: int
+    quiet: bool
+    restarts: dict[str, int]
+    selector: selectors.BaseSelector
+    server: str
+    stopping: bool
+    switchboard: Switchboard
+    totals: Totals
+    tree: Tree
+
+    def busy(self) -> dict[int, int]: ...
+    def deaths(self) -> None: ...
+    def now(self) -> int: ...
+    def perform(self, actions: list[Action]) -> None: ...
+    def set_quiet(self, quiet: bool) -> None: ...
+    def state(self) -> str: ...
+    def stop(self, *, fast: bool = False) -> None: ...
+    def tree_of(self, config: PoolConfig, generation: int) -> GroupSpec: ...
+
+
+class Desk:
+    """Requests in, answers out. A request that takes time is answered when it is done."""
+
+    def __init__(self, root: Root, reload: Callable[[], Reading] | None) -> None:
+        self._root = root
+        self._reload = reload
+        self._waiting: dict[int, Answer] = {}
+        self._ticket = 0
+        self._stops = StopCounter()
+        self._reading: Reading | None = None
+        self._started_ms = root.now()
+
+    # --- signals -----------------------------------------------------------------------------------------
+
+    def signals(self, numbers: list[int]) -> None:
+        """One look at what came; each is an order."""
+        root = self._root
+        for request in (TABLE[number] for number in numbers):
+            match request:
+                case Request.DEATHS:
+                    root.deaths()
+                case Request.STOP:
+                    pressed = self._stops.press(root.now())
+                    if pressed is not None:
+                        self._stop(pressed is Request.FAST)
+                case Request.FAST:
+                    self._stop(True)
+                case Request.RELOAD:
+                    self.reload(lambda result: None)
+                case Request.MORE:
+                    self._one(1)
+                case Request.FEWER:
+                    self._one(-1)
+                case Request.QUIET | Request.RESUME:
+                    if not root.stopping and root.quiet != (request is Request.QUIET):
+                        log.info(
+                            "%s", "quiet: nothing new is started" if request is Request.QUIET else "resumed"
+                        )
+                        root.set_quiet(request is Request.QUIET)
+                case Request.DUMP:
+                    self.dump()
+
+    def _stop(self, fast: bool) -> None:
+        log.info("stopping%s", " fast: running jobs are handed back" if fast else "")
+        self._root.stop(fast=fast)
+
+    def _one(self, step: int) -> None:
+        """One worker more or less in the first group."""
+        workers = self._root.config.workers
+        if workers:
+            group = self._root.tree.group(workers[0].name)
+            count = max(0, (group.target if group is not None else 0) + step)
+            self.scale(
+                workers[0].name, count, lambda result: log.info("%s: %s", workers[0].name, _word(result))
+            )
+
+    # --- requests that the tree answers ------------------------------------------------------------------
+
+    def answer(self, ticket: int, result: Result) -> None:
+        """The tree's reply to a request of ours."""
+        self._waiting.pop(ticket, lambda _: None)(result)
+
+    def replace(self, member: Member, why: str, answer: Answer = lambda _: None) -> None:
+        """A new process for a running one, the heir first where two may live."""
+        root = self._root
+        log.info("%s (pid %d) is to be replaced: %s", member.id, member.pid, why)
+        short = why if why in ("memory", "reload") else "recycle"
+        root.perform(root.tree.replace_child(root.now(), self._take_ticket(answer), member.handle, short))
+
+    def scale(self, group: str, count: int, answer: Answer) -> None:
+        root = self._root
+        root.perform(root.tree.scale(root.now(), self._take_ticket(answer), group, count, root.busy()))
+
+    def _take_ticket(self, answer: Answer) -> int:
+        self._ticket += 1
+        self._waiting[self._ticket] = answer
+        return self._ticket
+
+    # --- reload --------------------------------------------------------------------------------------------
+
+    def reload(self, answer: Answer) -> None:
+        """Reads the configuration anew in a process of its own; what does not boot leaves the old ones running."""
+        root = self._root
+        if self._reload is None or self._reading is not None or root.stopping:
+            answer(Result(error="refused", detail="nothing to reload, or a reload or stop is going on"))
+            return
+        log.info("reloading")
+        try:
+            self._reading = reading = self._reload()
+        except OSError as error:
+            answer(Result(error="fork_failed", detail=str(error)))
+            return
+        root.selector.register(reading.fileno(), selectors.EVENT_READ, lambda _: self._read(reading, answer))
+
+    def _read(self, reading: Reading, answer: Answer) -> None:
+        fd = reading.fileno()
+        try:
+            config = reading.read()
+        except ConfigError as error:
+            self._reading_done(fd)
+            log.error("reload refused, everything stays as it is:\n%s", "\n".join(error.problems))
+            answer(Result(error="config", detail="; ".join(error.problems)))
+            return
+        if config is not None:
+            self._reading_done(fd)
+            self._adopt(config, answer)
+
+    def _reading_done(self, fd: int) -> None:
+        self._root.selector.unregister(fd)
+        self._reading = None
+
+    def _adopt(self, config: PoolConfig, answer: Answer) -> None:
+        root = self._root
+        # A queue keeps its place on the board for the life of the pool; new ones come behind.
+        config = replace(config, queue_order=root.config.queues(), redis=_same_server(root.config, config))
+        if len(config.queues()) > root.board.queues:
+            answer(Result(error="refused", detail=f"more than {root.board.queues} queues need a restart"))
+            return
+        before, root.config = root.config, config
+        root.generation += 1
+
+        def done(result: Result) -> None:
+            if not result.ok:
+                root.config = before
+            level = logging.INFO if result.ok else logging.ERROR
+            log.log(level, "reload: %s", _word(result))
+            answer(result)
+
+        spec = root.tree_of(config, root.generation)
+        root.perform(root.tree.reconfigure(root.now(), self._take_ticket(done), spec))
+
+    # --- the control socket ----------------------------------------------------------------------------------
+
+    def clients(self) -> None:
+        """New clients at the control socket."""
+        root = self._root
+        assert root.control is not None
+        for conversation in root.control.accept():
+            root.selector.register(
+                conversation, selectors.EVENT_READ, lambda events, c=conversation: self._talk(c, events)
+            )
+
+    def next_ms(self) -> int | None:
+        """When a silent client is to be dropped (monotonic ms)."""
+        return None if self._root.control is None else self._root.control.next_deadline()
+
+    def on_time(self, now_ms: int) -> None:
+        """Drops clients that are done, or neither ask nor read."""
+        control = self._root.control
+        if control is not None:
+            for conversation in control.overdue(now_ms):
+                self._root.selector.unregister(conversation)
+                control.drop(conversation)
+
+    def _talk(self, conversation: Conversation, events: int) -> None:
+        if events & selectors.EVENT_WRITE:
+            conversation.write()
+        if events & selectors.EVENT_READ and conversation.asking:
+            asked = conversation.read()
+            if asked is not None:
+                self._serve(asked, conversation)
+        if not conversation.asking and not conversation.done:
+            wanted = selectors.EVENT_WRITE if conversation.replying else 0
+            # Nothing to wait for while we work on the answer: a level-triggered hang-up would spin the loop.
+            self._root.selector.modify(
+                conversation, wanted or selectors.EVENT_WRITE, self._quiet_talk(conversation)
+            )
+
+    def _quiet_talk(self, conversation: Conversation) -> Callable[[int], None]:
+        return lambda events: self._talk(conversation, events)
+
+    def _serve(self, asked: Asked, conversation: Conversation) -> None:
+        def reply(result: Result) -> None:
+            if not conversation.done:
+                conversation.reply(
+                    result.value, error=result.error, detail=result.detail, now_ms=self._root.now()
+                )
+
+        verb = _VERBS.get(asked.verb)
+        if verb is None:
+            reply(Result(error="unknown_verb", detail=f"expected one of {', '.join(sorted(_VERBS))}"))
+            return
+        try:
+            verb(self, asked.args, reply)
+        except (KeyError, TypeError, ValueError) as error:
+            reply(Result(error="bad_request", detail=f"{asked.verb}: {error!r}"))
+
+    # --- verbs -------------------------------------------------------------------------------------------------
+
+    def _status(self, args: dict[str, Any], reply: Answer) -> None:
+        reply(Result(self.status()))
+
+    def _health(self, args: dict[str, Any], reply: Answer) -> None:
+        """Can work be done: running, and a linked worker in each group."""
+        status = self.status()
+        reasons = [] if status["state"] == "running" else [f"the pool is {status['state']}"]
+        for group in (g["id"] for g in status["groups"] if g["dynamic"]):
+            rows = [c for c in status["children"] if c["group"] == group and c["state"] == "running"]
+            if not rows:
+                reasons.append(f"group {group}: no worker is ready")
+            elif not any(c["connected"] for c in rows):
+                reasons.append(f"group {group}: not connected: {rows[0]['detail'] or 'no link'}")
+        reply(Result({"ok": not reasons, "reasons": reasons}))
+
+    def _quiet(self, args: dict[str, Any], reply: Answer) -> None:
+        self._root.set_quiet(True)
+        reply(Result(True))
+
+    def _resume(self, args: dict[str, Any], reply: Answer) -> None:
+        self._root.set_quiet(False)
+        reply(Result(True))
+
+    def _scale(self, args: dict[str, Any], reply: Answer) -> None:
+        self.scale(str(args["group"]), int(args["n"]), reply)
+
+    def _restart(self, args: dict[str, Any], reply: Answer) -> None:
+        member = self._root.family.named(str(args["child"]))
+        if member is None:
+            reply(Result(error="not_found", detail=f"no running child {args['child']!r}"))
+            return
+        self.replace(member, "asked for", reply)
+
+    def _stop_verb(self, args: dict[str, Any], reply: Answer) -> None:
+        reply(Result(True))
+        self._stop(bool(args.get("fast")))
+
+    def _reload_verb(self, args: dict[str, Any], reply: Answer) -> None:
+        self.reload(reply)
+
+    def _dump(self, args: dict[str, Any], reply: Answer) -> None:
+        self.dump()
+        reply(Result(True))
+
+    def _cancel(self, args: dict[str, Any], reply: Answer) -> None:
+        """Ends one running job, wherever in this pool it runs."""
+        order = Cancel(str(args["queue"]), str(args["id"]), str(args.get("reason") or "cancelled"))
+        for member in self._root.family.workers():
+            self._root.switchboard.tell(member, order)
+        self._root.switchboard.tell_lock_manager(order)
+        reply(Result(True))
+
+    # --- what is told --------------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """The tree, its children and the sums of what they counted."""
+        root, now = self._root, self._root.now()
+        groups = [n for n in walk(root.tree.root) if isinstance(n, Group)]
+        return {
+            "pool": root.config.name,
+            "pid": os.getpid(),
+            "state": root.state(),
+            "server": root.server,
+            "generation": root.generation,
+            "uptime_s": (now - self._started_ms) // 1000,
+            "groups": [
+                {
+                    "id": g.id,
+                    "state": g.state.value,
+                    "dynamic": g.spec.pool,
+                    "target": g.target,
+                    "restarts": g.restarts,
+                }
+                for g in groups
+            ],
+            "children": [row for g in groups for row in self._rows(g, now)],
+            "recovering": len(root.family.buried),
+            "restarts": dict(root.restarts),
+            "totals": root.totals.as_dict(),
+        }
+
+    def _rows(self, group: Group, now_ms: int) -> list[dict[str, Any]]:
+        rows = []
+        for node in group.children:
+            if isinstance(node, Group):
+                continue
+            member = self._root.family.members.get(node.handle) if node.live else None
+            if member is not None:
+                busy = self._root.board.busy(member.slot)
+                rows.append(child_row(member, node.state.value, node.restarts, busy, now_ms))
+            else:
+                state = (
+                    "ignored"
+                    if node.state is State.DOWN and node.last is None and node.was_up
+                    else node.state.value
+                )
+                rows.append(
+                    {"id": node.id, "group": group.id, "pid": 0, "state": state, "restarts": node.restarts, "busy": 0,
+                     "connected": False, "detail": node.last_failure, "generation": 0, "age_s": 0}
+                )  # fmt: skip
+        return rows
+
+    def tell_observer(self) -> None:
+        self._root.switchboard.tell_observer(TreeMessage(self.status()))
+
+    def dump(self) -> None:
+        """States to the log, stacks of every process to stderr."""
+        for row in self.status()["children"]:
+            log.info("%s", " ".join(f"{key}={value}" for key, value in row.items()))
+        faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
+        for member in self._root.family:
+            signal_child(member.pidfd, signal.SIGUSR2)
+
+
+_VERBS: dict[str, Callable[[Desk, dict[str, Any], Answer], None]] = {
+    "status": Desk._status,
+    "health": Desk._health,
+    "quiet": Desk._quiet,
+    "resume": Desk._resume,
+    "scale": Desk._scale,
+    "restart": Desk._restart,
+    "stop": Desk._stop_verb,
+    "reload": Desk._reload_verb,
+    "dump": Desk._dump,
+    "cancel": Desk._cancel,
+}
+
+
+def _word(result: Result) -> str:
+    if result.ok:
+        return "done"
+    return f"{result.error}: {result.detail}" if result.detail else result.error
+
+
+def _same_server(before: PoolConfig, config: PoolConfig) -> Any:
+    """An embedded server lives on where it is; any other address may change."""
+    return before.redis if before.redis.embedded is not None else config.redis
