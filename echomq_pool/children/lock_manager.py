@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from echomq_pool.children.base import EXIT_ORPHANED, Child
 from echomq_pool.children.leases import Key, Lease, LeaseBook, Ticks, early
 from echomq_pool.children.orphans import Pidfds
+from echomq_pool.children.queue_links import QueueLinks, groups_of
 from echomq_pool.children.renewal import Renewal
 from echomq_pool.children.undertaker import Undertaker
 from echomq_pool.config.schema import PoolConfig, WorkersConfig
@@ -30,7 +31,6 @@ from echomq_pool.ipc.messages import (
     Down,
     Expired,
     Held,
-    Linked,
     Lost,
     Message,
     Ready,
@@ -41,10 +41,6 @@ from echomq_pool.ipc.messages import (
     Up,
 )
 from echomq_pool.metrics import Metrics
-from echomq_pool.plane.base import Plane, PlaneOptions
-from echomq_pool.plane.keys import QueueKeys
-from echomq_pool.plane.lock import LockPlane
-from echomq_pool.redisio.link import Link
 from echomq_pool.redisio.scripts import load_library
 from echomq_pool.redisio.state import LinkState
 
@@ -71,45 +67,28 @@ class LockManager(Child):
         self.pidfds = Pidfds(context.parent_pid)
         self.wake = asyncio.Event()
         self.stopping = False
-        self.reconnected = False
+        self.linked: set[str] = set()  # queues whose link is up
         self.urgent: set[str] = set()  # queues with leases that must not wait for their tick
         self.suspects: dict[Key, Lease] = {}  # refused a moment ago, perhaps because they were just settled
         self.told_ms = 0
-        self.was_connected = False
         self.workers: dict[str, Up] = {}  # those that live
         self.index = {queue: index for index, queue in enumerate(self.config.queues())}
 
     async def setup(self) -> Ready:
-        config = self.config
-        library = load_library()
-        self.link = Link(
-            config.redis, name=f"echomq-pool:{config.name}:lock_manager", clock=self.clock, scripts=library,
-            on_state=self._link_state,
-        )  # fmt: skip
-        self.planes: dict[str, Plane] = {
-            queue: LockPlane(
-                self.link,
-                QueueKeys(config.prefix, queue, config.hash_tag),
-                library,
-                queue_options(config, queue),
-            )
-            for queue in config.queues()
-        }
+        self.links = QueueLinks(self.config, "lock_manager", self.clock, load_library(), self._link_state)
+        self.planes = self.links.planes
         self.renewal = Renewal(
             self.book, self.ticks, self.planes, self.board, self.clock, self.metrics, self._lost
         )
-        self.undertaker = Undertaker(self.link, self.planes, self.clock, self.metrics, self._recovered)
-        await self.link.start()
+        self.undertaker = Undertaker(self.links, self.planes, self.clock, self.metrics, self._recovered)
+        await self.links.start()
         return Ready(info=f"{len(self.planes)} queues")
 
     async def run(self) -> None:
         while not self.stopping:
             await self._sleep()
             now = self.clock.mono_ms()
-            if self.link.connected and self._hears_supervisor(now):
-                self._renew(now)
-            else:
-                self._skip(now)
+            self._renew(now)
             self._tell(now)
 
     def on_message(self, message: Message) -> None:
@@ -142,7 +121,7 @@ class LockManager(Child):
         except TimeoutError:
             log.warning("stopped before every dead worker's jobs were given back")
         self._end()
-        await self.link.close()
+        await self.links.close()
         self.told_ms = 0
         self._tell(self.clock.mono_ms())
         return Bye("shutdown")
@@ -178,23 +157,18 @@ class LockManager(Child):
         self.wake.clear()
 
     def _renew(self, now: int) -> None:
-        if self.reconnected:
-            # Locks may have lapsed meanwhile: they are taken back before anything else is done here.
-            self.reconnected = False
-            self.urgent.update(self.planes)
-        for queue in self.urgent:
+        hears = self._hears_supervisor(now)
+        for queue in [queue for queue in self.urgent if hears and self.links.connected(queue)]:
+            self.urgent.discard(queue)
             self.renewal.everything(queue, now)
-        self.urgent.clear()
         for queue, at_ms in self.ticks.take(now):
-            self.renewal.tick(queue, at_ms)
-
-    def _skip(self, now: int) -> None:
-        """Nothing can be renewed now; the workers see it on the board and look after themselves."""
-        retry = now + RECHECK_MS if self.link.connected else None
-        for queue, _ in self.ticks.take(now):
-            self.metrics.count("renewals_skipped")
-            if retry is not None:
-                self.ticks.bring_forward(queue, retry)
+            if hears and self.links.connected(queue):
+                self.renewal.tick(queue, at_ms)
+            else:
+                # The workers see on the board that nothing was renewed, and look after themselves.
+                self.metrics.count("renewals_skipped")
+            if not hears:
+                self.ticks.bring_forward(queue, now + RECHECK_MS)
 
     def _hears_supervisor(self, now: int) -> bool:
         """False once the hub has been silent for hang_timeout: Settled and Down would not reach us either."""
@@ -219,14 +193,16 @@ class LockManager(Child):
         word = self.board.renewed_ms(holder.slot, self.index[queue])
         return lease.job.taken_ms + self.ticks.tick_ms[queue] <= word
 
-    def _link_state(self, state: LinkState) -> None:
-        ids = [] if state.client_id is None else [state.client_id]
-        self.send(Linked(state.connected, ids, state.detail, state.server))
-        if state.connected and not self.was_connected:
-            self.reconnected = True
-            self.renewal.forget_passes()
+    def _link_state(self, queues: list[str], state: LinkState) -> None:
+        self.send(self.links.linked())
+        if not state.connected:
+            self.linked.difference_update(queues)
+        elif not self.linked.issuperset(queues):
+            self.linked.update(queues)
+            self.renewal.forget_passes(queues)
+            # Locks may have lapsed meanwhile: they are taken back before anything else is done here.
+            self.urgent.update(queues)
             self.wake.set()
-        self.was_connected = state.connected
 
     # --- what was lost, what must end ------------------------------------------------------------------
 
@@ -296,24 +272,5 @@ def tick_per_queue(config: PoolConfig) -> dict[str, int]:
         return max(1, early(plain, workers.lock_duration_ms)) if plain else workers.tick_ms
 
     return {
-        queue: min((tick(w) for w in config.workers if queue in w.queues), default=7_500)
-        for queue in config.queues()
+        queue: min((tick(w) for w in groups_of(config, queue)), default=7_500) for queue in config.queues()
     }
-
-
-def queue_options(config: PoolConfig, queue: str) -> PlaneOptions:
-    """What holds for a queue whichever group works it.
-
-    Renewals of all groups share one call, so all get the longest lock: a shorter one could lapse before its
-    worker expects it to. For the sweep the most patient stall limit and the shortest interval count.
-    """
-    groups = [workers for workers in config.workers if queue in workers.queues]
-    if not groups:
-        return PlaneOptions()
-    return PlaneOptions(
-        lock_duration_ms=max(w.lock_duration_ms for w in groups),
-        keep_completed=groups[0].remove_on_complete,
-        keep_failed=groups[0].remove_on_fail,
-        max_stalled_count=max(w.max_stalled_count for w in groups),
-        stalled_interval_ms=min(w.stalled_interval_ms for w in groups),
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from echomq_pool.children.leases import NEVER, Lease, LeaseBook, Ticks, batches, stamp
 from echomq_pool.clock import Clock
@@ -46,9 +46,9 @@ class Renewal:
         self._again: dict[str, tuple[int, bool]] = {}
         self.good_at = dict.fromkeys(planes, NEVER)  # per queue: its last pass without a failure
 
-    def forget_passes(self) -> None:
-        """The link is new: only passes from now on prove anything."""
-        self.good_at = dict.fromkeys(self._planes, NEVER)
+    def forget_passes(self, queues: Iterable[str]) -> None:
+        """Their link is new: only passes from now on prove anything."""
+        self.good_at.update(dict.fromkeys(queues, NEVER))
 
     def tick(self, queue: str, at_ms: int) -> None:
         """Renews what is a tick old at `at_ms`."""

@@ -13,15 +13,12 @@ import logging
 
 from echomq_pool.children.base import Child
 from echomq_pool.children.leases import Ticks
-from echomq_pool.children.lock_manager import queue_options, tick_per_queue
+from echomq_pool.children.lock_manager import tick_per_queue
+from echomq_pool.children.queue_links import QueueLinks
 from echomq_pool.errors import LinkDown, PoolError
 from echomq_pool.ipc.context import ChildContext
-from echomq_pool.ipc.messages import Bye, Linked, Message, Quiet, Ready, Resume, Stats, Stop
+from echomq_pool.ipc.messages import Bye, Message, Quiet, Ready, Resume, Stats, Stop
 from echomq_pool.metrics import Metrics
-from echomq_pool.plane.base import Plane
-from echomq_pool.plane.keys import QueueKeys
-from echomq_pool.plane.lock import LockPlane
-from echomq_pool.redisio.link import Link
 from echomq_pool.redisio.scripts import load_library
 from echomq_pool.redisio.state import LinkState
 
@@ -29,6 +26,7 @@ log = logging.getLogger("echomq.stalled_checker")
 
 WAIT_MS = (20, 50, 100, 250, 500)  # between looks at the board while no pass is seen
 PROMPT_MS = 500  # a server that takes longer for a PING is not swept now
+GUARD_MS = 2  # a sweep that comes before the guard key of the last one has lapsed does nothing at all
 SHOWN = 20  # job ids named in a log line
 
 
@@ -41,40 +39,34 @@ class StalledChecker(Child):
         self.wake = asyncio.Event()
         self.stopping = False
         self.quiet = False
-        self.connected_ms: int | None = None
+        self.connected_ms: dict[str, int] = {}  # when each queue's link was made; absent = it is down
+        self.looks = 0  # at the board in vain
         self.window_ms = safe_window_ms(context)
 
     async def setup(self) -> Ready:
-        config = self.config
-        library = load_library()
-        self.link = Link(
-            config.redis, name=f"echomq-pool:{config.name}:stalled_checker", clock=self.clock,
-            scripts=library,
-            on_state=self._link_state,
-        )  # fmt: skip
-        self.planes: dict[str, Plane] = {
-            queue: LockPlane(
-                self.link,
-                QueueKeys(config.prefix, queue, config.hash_tag),
-                library,
-                queue_options(config, queue),
-            )
-            for queue in config.queues()
-        }
+        self.links = QueueLinks(self.config, "stalled_checker", self.clock, load_library(), self._link_state)
+        self.planes = self.links.planes
         intervals = {queue: plane.options.stalled_interval_ms for queue, plane in self.planes.items()}
         self.ticks = Ticks(intervals, self.clock.mono_ms())
         for queue in self.planes:
             self.ticks.bring_forward(queue, self.clock.mono_ms())  # one sweep at the start
-        await self.link.start()
+        await self.links.start()
         return Ready(info=f"{len(self.planes)} queues")
 
     async def run(self) -> None:
         while not self.stopping:
-            await self._sleep_until(self.ticks.next_ms())
-            await self._until_safe()
-            for queue, _ in self.ticks.take(self.clock.mono_ms()):
-                if not self.stopping and not self.quiet:
+            await self._sleep_until(None if self.quiet else self.ticks.next_ms())
+            if self.quiet:
+                continue
+            due = [queue for queue, _ in self.ticks.take(self.clock.mono_ms())]
+            if due and not any(self.safe(queue) for queue in due):
+                self.looks += 1
+            for queue in due:
+                if self.safe(queue) and not self.stopping:
+                    self.looks = 0
                     await self._sweep(queue)
+                else:
+                    self._postpone(queue)
             self._tell()
 
     def on_message(self, message: Message) -> None:
@@ -88,28 +80,22 @@ class StalledChecker(Child):
         self.stopping = True
         self.wake.set()
         self._tell()
-        await self.link.close()
+        await self.links.close()
         return Bye("shutdown")
 
     async def probe(self, queue: str) -> list[str]:
         """Stalled candidates of one queue: ids in `active` without a lock. Touches nothing."""
         return await self.planes[queue].probe()
 
-    def safe(self) -> bool:
+    def safe(self, queue: str) -> bool:
         """Whether no lease of this pool can have lapsed without its LockManager having had its say."""
         last = self.board.pass_ms()
         fresh = self.clock.mono_ms() - last < self.window_ms
-        return self.connected_ms is not None and last > self.connected_ms and fresh
+        return queue in self.connected_ms and last > self.connected_ms[queue] and fresh
 
-    async def _until_safe(self) -> None:
-        looks = 0
-        while not self.stopping and (self.quiet or not self.safe()):
-            if self.quiet:
-                await self._sleep_until(None)
-                continue
-            pause = WAIT_MS[min(looks, len(WAIT_MS) - 1)]
-            looks += 1
-            await self._sleep_until(self.clock.mono_ms() + pause)
+    def _postpone(self, queue: str) -> None:
+        pause = WAIT_MS[min(self.looks, len(WAIT_MS) - 1)]
+        self.ticks.bring_forward(queue, self.clock.mono_ms() + pause)
 
     async def _sweep(self, queue: str) -> None:
         """One pass over one queue. Its errors are loud, counted, and over at the next one (case C031)."""
@@ -117,11 +103,12 @@ class StalledChecker(Child):
         started = self.clock.mono_ms()
         try:
             # A server that froze would run the sweep at its thaw, when every lock has lapsed.
-            await self.link.call("PING", timeout_ms=PROMPT_MS)
-            if not self.safe():
-                self.ticks.bring_forward(queue, self.clock.mono_ms())
+            await self.links.of(queue).call("PING", timeout_ms=PROMPT_MS)
+            if not self.safe(queue):
+                self._postpone(queue)
                 return
             ids = await plane.sweep()
+            self.ticks.restart(queue, self.clock.mono_ms() + GUARD_MS)
         except LinkDown as error:
             log.warning("sweep of queue %s: %s", queue, error)
             self.metrics.count("sweep_errors")
@@ -154,13 +141,13 @@ class StalledChecker(Child):
         if self.metrics.changed:
             self.send(Stats(*self.metrics.snapshot()))
 
-    def _link_state(self, state: LinkState) -> None:
-        ids = [] if state.client_id is None else [state.client_id]
-        self.send(Linked(state.connected, ids, state.detail, state.server))
-        if not state.connected:
-            self.connected_ms = None
-        elif self.connected_ms is None:
-            self.connected_ms = self.clock.mono_ms()
+    def _link_state(self, queues: list[str], state: LinkState) -> None:
+        self.send(self.links.linked())
+        for queue in queues:
+            if not state.connected:
+                self.connected_ms.pop(queue, None)
+            else:
+                self.connected_ms.setdefault(queue, self.clock.mono_ms())
 
 
 def safe_window_ms(context: ChildContext) -> int:

@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from echomq_pool.children.leases import Lease
+from echomq_pool.children.queue_links import QueueLinks
 from echomq_pool.clock import Clock
 from echomq_pool.errors import LinkError
 from echomq_pool.ipc.messages import Down, HeldJob, Recovered
 from echomq_pool.metrics import Metrics
 from echomq_pool.plane.base import HeldRow, Plane
-from echomq_pool.redisio.link import Link
 
 log = logging.getLogger("echomq.undertaker")
 
@@ -55,13 +55,13 @@ class Undertaker:
 
     def __init__(
         self,
-        link: Link,
+        links: QueueLinks,
         planes: Mapping[str, Plane],
         clock: Clock,
         metrics: Metrics,
         report: Callable[[Recovered], None],
     ) -> None:
-        self._link = link
+        self._links = links
         self._planes = planes
         self._clock = clock
         self._metrics = metrics
@@ -112,7 +112,7 @@ class Undertaker:
                 return
             except LinkError as error:
                 # An error that belongs to the command itself comes as a LinkError too, with the link up.
-                failures += self._link.connected
+                failures += all(link.connected for link in self._links.links)
                 problem: Exception = error
             except Exception as error:
                 failures += 1
@@ -126,7 +126,8 @@ class Undertaker:
 
     async def _round(self, funeral: Funeral) -> None:
         """One try at all that is left to do."""
-        await self._link.ready()
+        for link in self._links.links:
+            await link.ready()
         await self._kill_clients(funeral)
         while funeral.expired:
             await self._settle_expired(funeral, *funeral.expired[0])
@@ -137,16 +138,19 @@ class Undertaker:
 
     async def _kill_clients(self, funeral: Funeral) -> None:
         """Cuts the dead worker's connections. Without permission, token check and sweep are the net."""
+        if self._links.cluster:
+            return  # the ids do not say on which node
+        link = self._links.links[0]
         if funeral.client_id is None:
-            funeral.client_id = self._link.client_id
-        elif (self._link.client_id or 0) < (funeral.client_id or 0):
+            funeral.client_id = link.client_id
+        elif (link.client_id or 0) < (funeral.client_id or 0):
             return  # ids only grow within one run of the server: it was restarted, they may be anyone's
         if funeral.killed or not funeral.down.client_ids:
             return
-        calls = [self._link.call("CLIENT", "KILL", "ID", client_id) for client_id in funeral.down.client_ids]
+        calls = [link.call("CLIENT", "KILL", "ID", client_id) for client_id in funeral.down.client_ids]
         for outcome in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(outcome, BaseException):
-                if not self._link.connected:
+                if not link.connected:
                     raise outcome
                 log.warning("CLIENT KILL for worker %s was refused: %s", funeral.down.worker_id, outcome)
                 self._metrics.count("client_kills_refused")
@@ -188,7 +192,7 @@ class Undertaker:
         self, plane: Plane, worker_id: str, queue: str, job_id: str
     ) -> HeldJob | None:
         """The same from Redis, for a job whose `held` died with an earlier LockManager."""
-        token = await self._link.call("GET", plane.keys.lock(job_id))
+        token = await self._links.of(queue).call("GET", plane.keys.lock(job_id))
         job = await plane.load(job_id)
         if job is None or token is None or not token.startswith(worker_id.encode() + b":"):
             return None

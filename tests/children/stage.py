@@ -11,8 +11,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-import redis
-
 from echomq_pool.children.base import Child
 from echomq_pool.children.lock_manager import LockManager
 from echomq_pool.clock import SYSTEM_CLOCK
@@ -112,7 +110,7 @@ class Stage:
         self.config = config
         self.queues = config.queues()
         self.board = board or Board.create(8, len(self.queues))
-        self.client: redis.Redis = server.client()
+        self.client: Any = server.client()  # redis-py types every reply as two
         self.keys = {queue: QueueKeys("emq", queue) for queue in self.queues}
         self.got: list[tuple[int, Message]] = []
         self.child: Any = None
@@ -129,11 +127,11 @@ class Stage:
         self.child = child_class(context)
         await self.child.setup()
         self.planes = {
-            queue: LockPlane(self.child.link, keys, LIBRARY, self.child.planes[queue].options)
+            queue: LockPlane(self.child.links.of(queue), keys, LIBRARY, self.child.planes[queue].options)
             for queue, keys in self.keys.items()
         }
         self.running = asyncio.create_task(self.child.run())
-        await self.child.link.ready()
+        await self.child.links.links[0].ready()
 
     async def crash(self) -> None:
         """The child is gone without a word, as after SIGKILL."""
@@ -141,7 +139,7 @@ class Stage:
         await asyncio.gather(self.running, return_exceptions=True)
         if isinstance(self.child, LockManager):
             self.child._end()
-        await self.child.link.close()
+        await self.child.links.close()
 
     def tell(self, message: Message) -> None:
         self.child.on_message(message)
@@ -185,25 +183,25 @@ class Stage:
     def waiting(self, queue: str = "") -> list[str]:
         """Ids in wait, next to run first."""
         found = self.client.lrange(self.keys[queue or self.queues[0]].key("wait"), 0, -1)
-        return [i.decode() for i in reversed(found)]  # type: ignore[union-attr]
+        return [i.decode() for i in reversed(found)]
 
     def active(self, queue: str = "") -> list[str]:
         found = self.client.lrange(self.keys[queue or self.queues[0]].key("active"), 0, -1)
-        return [i.decode() for i in found]  # type: ignore[union-attr]
+        return [i.decode() for i in found]
 
     def field(self, job_id: str, name: str, queue: str = "") -> str | None:
         value = self.client.hget(self.keys[queue or self.queues[0]].job(job_id), name)
-        return None if value is None else value.decode()  # type: ignore[union-attr]
+        return None if value is None else value.decode()
 
     def lock_ttl(self, job_id: str, queue: str = "") -> int:
         """PTTL of the job's lock, -2 when there is none."""
-        return int(self.client.pttl(self.keys[queue or self.queues[0]].lock(job_id)))  # type: ignore[arg-type]
+        return int(self.client.pttl(self.keys[queue or self.queues[0]].lock(job_id)))
 
     def scripts_run(self, name: str) -> int:
         """How often the server ran one script: EVALSHA calls seen by the slow log of everything."""
         sha = LIBRARY[name].sha.encode()
         entries = self.client.slowlog_get(-1)
-        return sum(entry["command"].startswith(b"EVALSHA " + sha) for entry in entries)  # type: ignore[union-attr]
+        return sum(entry["command"].startswith(b"EVALSHA " + sha) for entry in entries)
 
     def count_scripts(self) -> None:
         """From here on `scripts_run` counts."""
