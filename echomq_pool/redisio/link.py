@@ -124,14 +124,14 @@ class Link(Traffic):
         """Waits until connected, however long that takes.
 
         Raises:
-            LinkRefused: the server turns us away; the link goes on trying all the same.
+            LinkRefused: the server turned us away just now; the link goes on trying all the same.
             LinkDown: the link was closed.
         """
         if self._up:
             return
-        error = self._hopeless()
-        if error is not None:
-            raise error
+        if self._closed:
+            raise LinkDown("the link is closed", sent=False)
+        self._waiters = [waiter for waiter in self._waiters if not waiter.done()]
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         await waiter
@@ -305,9 +305,7 @@ class Link(Traffic):
         if wire is not self._wire:
             return
         was_up, self._up, self._wire, self._client_id = self._up or wire.leaving, False, None, None
-        early, self._early = self._early, []
-        for call in early:
-            fail(call.future, LinkDown(str(wire.lost), sent=False))
+        self._fail_early(LinkDown(str(wire.lost), sent=False))
         self._reloading.clear()
         if was_up and not self._closed:
             self._down_detail = str(wire.lost)

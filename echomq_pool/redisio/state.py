@@ -66,7 +66,7 @@ class ServerInfo:
         return f"{ms / 1_000:.3f}"
 
     def __str__(self) -> str:
-        return f"{self.kind or 'unknown'} {'.'.join(map(str, self.version))}"
+        return f"{self.kind} {'.'.join(map(str, self.version))}" if self.kind else "unknown server"
 
 
 def parse_version(text: str) -> tuple[int, ...]:

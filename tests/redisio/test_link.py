@@ -10,7 +10,7 @@ import logging
 import pytest
 
 from echomq_pool.config.schema import RedisConfig
-from echomq_pool.errors import LinkDown, LinkRefused, ReplyError
+from echomq_pool.errors import LinkDown, LinkError, LinkRefused, ReplyError
 from echomq_pool.redisio.link import Link
 from echomq_pool.redisio.state import LinkState
 from tests.redisio.conftest import MakeLink
@@ -170,6 +170,30 @@ async def test_a_preparation_survives_a_flush_and_a_lost_connection(
     link = await make_link(proxy.port, scripts=LIBRARY, on_connect=prepare)
     assert await link.call("ECHO", "there") == b"there"
     assert [error.sent for error in downs] == [True]
+
+
+async def test_a_preparation_that_is_being_repeated_dies_with_its_connection(
+    make_link: MakeLink, proxy: Proxy
+) -> None:
+    """case C012, C013: BUSY during on_connect, then a cut; the next connection is not held up by it"""
+    errors: list[LinkError] = []
+
+    async def prepare(link: Link) -> None:
+        if not errors:
+            proxy.answer = b"-BUSY somebody's script\r\n"
+        try:
+            await link.call("ECHO", "prepare")
+        except LinkError as error:
+            errors.append(error)
+            raise
+
+    link = await make_link(proxy.port, on_connect=prepare)
+    await eventually_async(lambda: len([c for c in proxy.commands if c[0] == b"ECHO"]) > 1)
+    proxy.cut()
+    await eventually_async(lambda: errors)
+    proxy.answer = None
+    assert await asyncio.wait_for(link.call("ECHO", "there"), 5) == b"there"
+    assert len([c for c in proxy.commands if c == [b"ECHO", b"prepare"]]) < 6
 
 
 async def test_a_cancelled_call_leaves_the_stream_in_step(make_link: MakeLink, valkey_server: Server) -> None:
