@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from echomq_pool.config.schema import KeepConfig, LimiterConfig, WorkersConfig
+from echomq_pool.errors import InputError
 from echomq_pool.ipc.messages import HeldJob
 from echomq_pool.plane.job_record import JobRecord
 from echomq_pool.plane.keys import QueueKeys
@@ -78,6 +79,15 @@ class PlaneOptions:
     metrics_points: int = 0  # minutes of per-minute counts kept in Redis; 0 = off
     max_stalled_count: int = 1
     stalled_interval_ms: int = 30_000
+
+    def __post_init__(self) -> None:
+        """Raises:
+        InputError: a value that would make the scripts fail or loop.
+        """
+        for name, low in (("lock_duration_ms", 1), ("max_stalled_count", 0), ("stalled_interval_ms", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+                raise InputError(f"{name}: expected a whole number from {low}, got {value!r}")
 
     @classmethod
     def from_workers(cls, workers: WorkersConfig, *, worker_name: str = "") -> PlaneOptions:

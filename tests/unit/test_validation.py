@@ -11,6 +11,7 @@ import pytest
 from echomq_pool.api.options import check_job, check_options
 from echomq_pool.api.repeats import check_repeat
 from echomq_pool.errors import InputError
+from echomq_pool.plane.base import PlaneOptions, block_ms
 from echomq_pool.plane.pack import pack
 
 NAN = float("nan")
@@ -122,3 +123,22 @@ def test_a_lone_surrogate_in_an_option_is_packed_as_node_writes_it() -> None:
     """case C110"""
     assert pack({"a": "\ud800"}) == b"\x81\xa1a\xa3\xef\xbf\xbd"
     assert pack(["ok"]) == b"\x91\xa2ok"
+
+
+@pytest.mark.parametrize("value", [-1, 0.5, "x", None, True])
+@pytest.mark.parametrize("name", ["lock_duration_ms", "max_stalled_count", "stalled_interval_ms"])
+def test_a_plane_refuses_lease_numbers_that_cannot_work(name: str, value: Any) -> None:
+    """case C145"""
+    with pytest.raises(InputError, match=name):
+        PlaneOptions(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("until", "minimum", "expected"),
+    [(0, 1, 5_000), (900, 1, 0), (1_000, 1, 0), (1_001, 2, 2), (1_600, 1, 600), (10**12, 1, 10_000)],
+)
+def test_blocking_ends_when_the_next_job_is_due_and_after_ten_seconds_at_most(
+    until: int, minimum: int, expected: int
+) -> None:
+    """case C088, law 11"""
+    assert block_ms(1_000, until, 5_000, minimum) == expected
