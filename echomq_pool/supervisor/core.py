@@ -334,8 +334,8 @@ class Supervisor:
 
     def _failed(self, member: Member, failed: Failed) -> None:
         log.error("%s cannot start: %s", member.id, failed.error)
-        if failed.trace:
-            log.error("%s\n%s", member.id, failed.trace.rstrip())
+        for line in failed.trace.rstrip().splitlines():
+            log.error("%s | %s", member.id, line)
         cause = f"{member.id}: {failed.error}"
         self.perform(self.tree.start_failed(self.now(), member.handle, cause, failed.final))
 

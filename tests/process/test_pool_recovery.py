@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from echomq_pool.sync import SyncQueue
+from echomq_pool import SyncQueue
 from tests.support.pool import PoolProcess
 from tests.support.servers import Server
 from tests.support.soak_jobs import ledger

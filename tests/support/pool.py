@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from echomq_pool.supervisor.control import request
+from echomq_pool.supervisor.control import ControlError, call
 from tests.support.waiting import eventually
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -60,7 +60,9 @@ class PoolProcess:
 
     def ask(self, verb: str, **args: Any) -> Any:
         """One request over the control socket."""
-        return request(str(self.control), verb, args)
+        row = call(self.control, verb, args)
+        assert row["ok"], f"{verb}: {row}"
+        return row["value"]
 
     def status(self) -> dict[str, Any]:
         status: dict[str, Any] = self.ask("status")
@@ -78,7 +80,7 @@ class PoolProcess:
         assert self.process.poll() is None, f"the pool ended with {self.process.poll()}:\n{self.log()[-4000:]}"
         try:
             children = self.children()
-        except (OSError, ValueError):
+        except (ControlError, ValueError):
             return False
         return bool(children) and all(c["state"] == "running" for c in children)
 
