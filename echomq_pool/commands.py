@@ -195,6 +195,27 @@ def stop(outer: Path | None, config: Path | None, control: str | None, fast: boo
     return _tell(control, config or outer, "stop", **({"fast": True} if fast else {}))
 
 
+@cli.command()
+@socket_options
+@click.pass_obj
+def reload(outer: Path | None, config: Path | None, control: str | None) -> int:
+    """Read configuration and code anew, as HUP does; what does not boot leaves the old processes running."""
+    return _tell(control, config or outer, "reload")
+
+
+@cli.command()
+@click.argument("queue")
+@click.argument("job_id")
+@click.option("--reason", default="cancelled", show_default=True, help="What the job fails with.")
+@socket_options
+@click.pass_obj
+def cancel(
+    outer: Path | None, config: Path | None, control: str | None, queue: str, job_id: str, reason: str
+) -> int:
+    """Stop the running job JOB_ID of QUEUE; it fails and is not tried again."""
+    return _tell(control, config or outer, "cancel", queue=queue, id=job_id, reason=reason)
+
+
 def _ask(control: str | None, config: Path | None, verb: str, **args: Any) -> Any:
     """The pool's answer.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What `echomq-pool status` prints: one line per process, the facts of the pool above them."""
+"""What `echomq-pool status` prints: the facts of the pool, then one line per process."""
 
 from __future__ import annotations
 
@@ -9,40 +9,61 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.table import Table
 
-COLUMNS = ("id", "pid", "state", "restarts", "busy", "jobs")
-STATE_STYLES = {"running": "green", "starting": "yellow", "stopping": "yellow", "failed": "red"}
+NUMBERS = ("pid", "restarts", "busy", "age")
+STATE_STYLES = {"running": "green", "starting": "yellow", "stopping": "yellow", "restarting": "red"}
+UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
-def render(answer: Any, out: TextIO) -> None:
-    """Prints the answer of `status`: `children` as a table, everything else as lines above it."""
+def render(status: dict[str, Any], out: TextIO) -> None:
+    """Prints the answer of the verb `status`."""
     console = Console(file=out, highlight=False)
-    status = answer if isinstance(answer, dict) else {"answer": answer}
-    for key, value in status.items():
-        if key != "children" and not isinstance(value, (dict, list)):
-            console.print(f"{key}: {value}", markup=False)
-    children = status.get("children")
-    if isinstance(children, list):
+    for name, value in _facts(status):
+        console.print(f"{name:<10} {value}", markup=False, soft_wrap=True)
+    children = status.get("children", [])
+    if children:
+        console.print()
         console.print(_table(children))
 
 
-def _table(children: list[Any]) -> Table:
-    rows = [row for row in children if isinstance(row, dict)]
-    columns = list(_columns(rows))
+def _facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "pool", f"{status.get('pool')}, pid {status.get('pid')}, {status.get('state')}"
+    yield "server", str(status.get("server") or "not reached yet")
+    yield "uptime", _age(int(status.get("uptime_s") or 0))
+    for group in status.get("groups", []):
+        if group.get("dynamic"):
+            yield "group", f"{group['id']}: {group.get('target')} workers, {group.get('restarts')} restarts"
+    if status.get("recovering"):
+        yield "recovering", f"{status['recovering']} dead workers"
+    counters = (status.get("totals") or {}).get("counters") or {}
+    jobs = {name: count for name, count in counters.items() if name.startswith("jobs_")}
+    if jobs:
+        words = (f"{name.removeprefix('jobs_')} {count:.0f}" for name, count in sorted(jobs.items()))
+        yield "jobs", ", ".join(words)
+
+
+def _table(children: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, justify="right" if column in ("pid", "restarts", "busy", "jobs") else "left")
-    for row in rows:
-        style = STATE_STYLES.get(str(row.get("state")), "")
-        table.add_row(*(_cell(row.get(column)) for column in columns), style=style)
+    for column in ("id", "pid", "state", "restarts", "busy", "age", "link"):
+        table.add_column(column, justify="right" if column in NUMBERS else "left")
+    for row in children:
+        table.add_row(*_cells(row), style=STATE_STYLES.get(str(row.get("state")), ""))
     return table
 
 
-def _columns(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """The known columns first, then whatever else a row holds that fits into a cell."""
-    seen = {key for row in rows for key, value in row.items() if not isinstance(value, (dict, list))}
-    yield from (column for column in COLUMNS if column in seen)
-    yield from sorted(seen - set(COLUMNS))
+def _cells(row: dict[str, Any]) -> Iterator[str]:
+    yield str(row.get("id", ""))
+    yield str(row.get("pid") or "")
+    yield str(row.get("state", ""))
+    yield str(row.get("restarts", 0))
+    yield str(row.get("busy") or "")
+    yield _age(int(row.get("age_s") or 0)) if row.get("pid") else ""
+    yield "up" if row.get("connected") else str(row.get("detail") or "")
 
 
-def _cell(value: Any) -> str:
-    return "" if value is None or isinstance(value, (dict, list)) else str(value)
+def _age(seconds: int) -> str:
+    """The largest unit that fits: 90 061 seconds are "1d 1h"."""
+    for index, (length, unit) in enumerate(UNITS):
+        if seconds >= length:
+            rest, below = seconds % length, UNITS[index + 1] if index + 1 < len(UNITS) else (1, "s")
+            return f"{seconds // length}{unit} {rest // below[0]}{below[1]}"
+    return f"{seconds}s"

@@ -153,6 +153,8 @@ def test_each_command_asks_for_its_verb_with_its_arguments(config: Path) -> None
             ["restart", "lock_manager"],
             ["stop"],
             ["stop", "--fast"],
+            ["reload"],
+            ["cancel", "orders", "17", "--reason", "refunded"],
         ):
             result = run(*words, "--control", str(config.parent / "c"))
             assert (result.returncode, result.stdout) == (0, "ok\n"), result.stderr
@@ -163,6 +165,8 @@ def test_each_command_asks_for_its_verb_with_its_arguments(config: Path) -> None
         ("restart", {"child": "lock_manager"}),
         ("stop", {}),
         ("stop", {"fast": True}),
+        ("reload", {}),
+        ("cancel", {"queue": "orders", "id": "17", "reason": "refunded"}),
     ]
 
 
@@ -176,18 +180,46 @@ def test_what_the_pool_refuses_is_told(config: Path) -> None:
 def test_status_shows_a_line_per_process(config: Path) -> None:
     """the tree with pids, state, restarts, jobs"""
     answer = {
-        "name": "shop",
+        "pool": "shop",
+        "pid": 40,
+        "state": "running",
+        "server": "valkey 9.1.2",
+        "uptime_s": 90_061,
+        "groups": [{"id": "orders", "dynamic": True, "target": 2, "restarts": 3, "state": "up"}],
         "children": [
-            {"id": "orders-1", "pid": 41, "state": "running", "restarts": 2, "jobs": 7},
-            {"id": "lock_manager", "pid": None, "state": "starting", "restarts": 0, "jobs": 0},
+            {
+                "id": "orders-1",
+                "pid": 41,
+                "state": "running",
+                "restarts": 2,
+                "busy": 7,
+                "age_s": 65,
+                "connected": True,
+            },
+            {
+                "id": "lock_manager",
+                "pid": 0,
+                "state": "restarting",
+                "restarts": 1,
+                "busy": 0,
+                "connected": False,
+            },
         ],
+        "totals": {"counters": {"jobs_completed": 12.0}},
     }
     with Listener(config.parent / "c", lambda asked: {"value": answer}):
         shown = run("status", "--config", str(config))
         raw = run("status", "--json", "--config", str(config))
-    lines = [line.split() for line in shown.stdout.splitlines()]
-    assert ["orders-1", "41", "running", "2", "7"] in lines
-    assert ["lock_manager", "starting", "0", "0"] in lines
+    lines = [" ".join(line.split()) for line in shown.stdout.splitlines()]
+    assert lines[:5] == [
+        "pool shop, pid 40, running",
+        "server valkey 9.1.2",
+        "uptime 1d 1h",
+        "group orders: 2 workers, 3 restarts",
+        "jobs completed 12",
+    ]
+    assert "orders-1 41 running 2 7 1m 5s up" in lines
+    assert "lock_manager restarting 1" in lines
     assert json.loads(raw.stdout) == answer
 
 
