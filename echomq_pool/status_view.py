@@ -11,6 +11,7 @@ from rich.table import Table
 
 NUMBERS = ("pid", "restarts", "busy", "age")
 STATE_STYLES = {"running": "green", "starting": "yellow", "stopping": "yellow", "restarting": "red"}
+OUTCOMES = ("completed", "failed", "retried", "released", "moved", "lost")
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
@@ -35,10 +36,14 @@ def _facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if status.get("recovering"):
         yield "recovering", f"{status['recovering']} dead workers"
     counters = (status.get("totals") or {}).get("counters") or {}
-    jobs = {name: count for name, count in counters.items() if name.startswith("jobs_")}
-    if jobs:
-        words = (f"{name.removeprefix('jobs_')} {count:.0f}" for name, count in sorted(jobs.items()))
-        yield "jobs", ", ".join(words)
+    jobs = {outcome: _sum(counters, outcome) for outcome in OUTCOMES}
+    if any(jobs.values()):
+        yield "jobs", ", ".join(f"{count:.0f} {outcome}" for outcome, count in jobs.items() if count)
+
+
+def _sum(counters: dict[str, float], name: str) -> float:
+    """Over all queues: a counter is called `completed|orders`."""
+    return sum(count for key, count in counters.items() if key.partition("|")[0] == name)
 
 
 def _table(children: list[dict[str, Any]]) -> Table:

@@ -205,7 +205,7 @@ def test_status_shows_a_line_per_process(config: Path) -> None:
                 "connected": False,
             },
         ],
-        "totals": {"counters": {"jobs_completed": 12.0}},
+        "totals": {"counters": {"completed|orders": 12.0, "completed|mail": 1.0, "taken|mail": 2.0}},
     }
     with Listener(config.parent / "c", lambda asked: {"value": answer}):
         shown = run("status", "--config", str(config))
@@ -216,7 +216,7 @@ def test_status_shows_a_line_per_process(config: Path) -> None:
         "server valkey 9.1.2",
         "uptime 1d 1h",
         "group orders: 2 workers, 3 restarts",
-        "jobs completed 12",
+        "jobs 13 completed",
     ]
     assert "orders-1 41 running 2 7 1m 5s up" in lines
     assert "lock_manager restarting 1" in lines
