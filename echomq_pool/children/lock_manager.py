@@ -180,7 +180,7 @@ class LockManager(Child):
             return
         now = self.clock.mono_ms()
         for lease in self.book.hold(held, now):
-            if held.full or self._is_late(lease):
+            if lease.job.queue in self.planes and (held.full or self._is_late(lease)):
                 self.urgent.add(lease.job.queue)
                 self.wake.set()
 
@@ -188,7 +188,7 @@ class LockManager(Child):
         """Told so late that its worker already takes the board's word to be about this lease too."""
         queue = lease.job.queue
         holder = self.book.holders[lease.worker_id]
-        if queue not in self.planes or holder.slot is None:
+        if holder.slot is None:
             return False
         word = self.board.renewed_ms(holder.slot, self.index[queue])
         return lease.job.taken_ms + self.ticks.tick_ms[queue] <= word
