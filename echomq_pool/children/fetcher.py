@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 
 from echomq_pool.children.run import Source
 from echomq_pool.clock import Clock
-from echomq_pool.errors import LinkDown, LinkError, LinkRefused
+from echomq_pool.errors import LinkDown, LinkError, LinkRefused, ReplyError
 from echomq_pool.plane.base import Nothing, block_ms
 from echomq_pool.redisio.link import Link
 
@@ -25,6 +25,7 @@ log = logging.getLogger("echomq.worker")
 
 MAX_LIMITED_MS = 30_000  # the longest sleep while rate limited: due jobs are still promoted
 AFTER_ERROR_S = 1.0
+AFTER_LOSS_S = 0.02
 UNBLOCK_S = 0.3
 
 
@@ -145,6 +146,8 @@ class Fetcher:
     async def _slot(self, source: Source) -> None:
         try:
             await self._work(source)
+        except Exception:  # an edge: whatever broke one slot, the others and the queue go on
+            log.exception("a slot of %s broke", source.name)
         finally:
             task = asyncio.current_task()
             if task is not None:
@@ -175,6 +178,7 @@ class Fetcher:
                 marker = await source.plane.wait(source.blocking, wait)
             except LinkError as exc:
                 log.debug("blocking on %s: %s", source.name, exc)
+                await asyncio.sleep(AFTER_ERROR_S if isinstance(exc, ReplyError) else AFTER_LOSS_S)
                 await _linked(source.blocking)
                 break  # whatever was marked meanwhile may be gone: look
             if marker is None:

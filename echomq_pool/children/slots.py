@@ -71,7 +71,7 @@ class Slots:
         sent_ms = self._clock.mono_ms()
         try:
             answer: Next = await source.plane.take(token)
-        except (LinkError, JobError) as exc:
+        except Exception as exc:  # an edge: no error of one take may end the fetching
             self.fetcher.failed(source, exc)
             return
         if isinstance(answer, Nothing):

@@ -139,7 +139,7 @@ class Worker(Child):
             held[run.source.name] += 1
         for queue, n in held.items():
             self.metrics.gauge(f"active|{queue}", n)
-        self.metrics.gauge(f"fetch_turns|{self.context.id}", self.fetcher.turns)
+        self.metrics.count("fetch_turns", self.fetcher.turns - self.metrics.counters.get("fetch_turns", 0))
 
     # --- on_message -------------------------------------------------------------------------------
 
@@ -228,6 +228,8 @@ class Worker(Child):
                 self._end(run, "stop", "stopped")
         for slot in self._taking():
             slot.cancel()
+        if stop.fast and not any(link.connected for link in self.links):
+            return await self._farewell(stop)  # nothing can be written; what we hold is found by our token
         await self._slots_done(None)  # what does not end here is killed at the deadline, and then given back
         return await self._farewell(stop)
 
