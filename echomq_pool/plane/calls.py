@@ -54,6 +54,7 @@ class Calls:
             "active", "wait", "prioritized", "stalled", "meta", "marker", "events", "repeat",
         )
         # fmt: on
+        self._finish_keys = {state: key_set(state, f"metrics:{state}") for state in ("completed", "failed")}
         self._active_keys = key_set("active")
         self._stalled_keys = key_set("stalled")
         self._reacquire_keys = key_set("active", "stalled")
@@ -97,14 +98,8 @@ class Calls:
         fetch: bool,
     ) -> Call:
         base = self._base
-        first = self._take_keys
-        keys = (
-            *first[:10],
-            base + state.encode(),
-            base + job.id.encode(),
-            base + b"metrics:" + state.encode(),
-            first[10],
-        )
+        finished, metrics = self._finish_keys[state]
+        keys = (*self._take_keys[:10], finished, base + job.id.encode(), metrics, self._take_keys[10])
         packed = b"".join(
             (
                 self._finish_head,

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ SHORT_NAMES = {
 }
 _LONG_NAMES = {short: long for long, short in SHORT_NAMES.items()}
 _TELEMETRY = {"tm": "metadata", "omc": "omitContext"}
+_SHORT = frozenset(_LONG_NAMES) | frozenset(_TELEMETRY)
 
 Raw = bytes | str
 
@@ -54,36 +55,20 @@ class JobRecord:
     @classmethod
     def from_flat(cls, job_id: str, flat: Sequence[Raw] | Mapping[Raw, Raw]) -> JobRecord:
         """Reads `[field, value, …]` or a mapping; unknown fields are ignored, odd values read leniently."""
-        if isinstance(flat, Mapping):
-            raw = {_bytes(key): _bytes(value) for key, value in flat.items()}
-        else:
-            raw = {_bytes(flat[i]): _bytes(flat[i + 1]) for i in range(0, len(flat) - 1, 2)}
-        get = raw.get
-        return cls(
-            id=job_id,
-            name=codec.to_text(get(b"name", b"")),
-            data=get(b"data") or b"{}",
-            opts=decode_opts(get(b"opts")),
-            timestamp=int(number(get(b"timestamp"))),
-            delay=number(get(b"delay")),
-            priority=int(number(get(b"priority"))),
-            processed_on=_time(get(b"processedOn")),
-            finished_on=_time(get(b"finishedOn")),
-            ats=int(number(get(b"ats"))),
-            # Ancient versions wrote attemptsMade; where it is present it is what readers go by.
-            atm=int(number(get(b"attemptsMade", get(b"atm")))),
-            stc=int(number(get(b"stc"))),
-            defa=_optional(get(b"defa")),
-            rjk=_optional(get(b"rjk")),
-            deid=_optional(get(b"deid")),
-            parent_key=_optional(get(b"parentKey")),
-            parent=_mapping(get(b"parent")),
-            progress=_json(get(b"progress"), 0),
-            returnvalue=get(b"returnvalue"),
-            failed_reason=_reason(get(b"failedReason")),
-            stacktrace=_strings(get(b"stacktrace")),
-            processed_by=_optional(get(b"pb")),
-        )
+        job = cls(job_id)
+        pairs = flat.items() if isinstance(flat, Mapping) else zip(flat[::2], flat[1::2], strict=False)
+        legacy: int | None = None
+        for key, value in pairs:
+            # A job has few of the fields, and this runs once per job: only what is there is looked at.
+            found = _READERS.get(key if isinstance(key, bytes) else _bytes(key))
+            if found is not None:
+                setattr(job, found[0], found[1](value if isinstance(value, bytes) else _bytes(value)))
+            elif key in _LEGACY_ATTEMPTS:
+                legacy = _whole(_bytes(value))
+        # Ancient versions wrote attemptsMade; where it is present it is what readers go by.
+        if legacy is not None:
+            job.atm = legacy
+        return job
 
     @property
     def attempts(self) -> int:
@@ -134,8 +119,10 @@ def decode_opts(text: Raw | None) -> dict[str, Any]:
     return long_opts(value) if isinstance(value, dict) else {}
 
 
-def long_opts(wire: Mapping[str, Any]) -> dict[str, Any]:
+def long_opts(wire: dict[str, Any]) -> dict[str, Any]:
     """Options with long names from those with wire names."""
+    if _SHORT.isdisjoint(wire):
+        return wire
     telemetry = {long: wire[short] for short, long in _TELEMETRY.items() if short in wire}
     opts: dict[str, Any] = {
         _LONG_NAMES.get(str(name), str(name)): item for name, item in wire.items() if name not in _TELEMETRY
@@ -164,12 +151,23 @@ def _bytes(value: Any) -> bytes:
     return codec.to_wire(value if isinstance(value, str) else str(value))
 
 
-def _time(value: bytes | None) -> int | None:
-    return int(number(value)) if value else None
+def _whole(value: bytes) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        return int(number(value))
 
 
-def _optional(value: bytes | None) -> str | None:
+def _optional(value: bytes) -> str | None:
     return codec.to_text(value) if value else None
+
+
+def _optional_time(value: bytes) -> int | None:
+    return _whole(value) if value else None
+
+
+def _data(value: bytes) -> bytes:
+    return value or b"{}"
 
 
 def _json(text: Raw | None, default: Any) -> Any:
@@ -191,12 +189,36 @@ def _strings(text: bytes | None) -> list[str]:
     return [item if isinstance(item, str) else str(item) for item in value] if isinstance(value, list) else []
 
 
-def _reason(text: bytes | None) -> str | None:
+def _reason(text: bytes) -> str:
     """The failed reason; the official Python port stores it as a JSON string."""
-    if text is None:
-        return None
     if len(text) >= 2 and text[:1] == text[-1:] == b'"':
         value = _json(text, None)
         if isinstance(value, str):
             return value
     return codec.to_text(text)
+
+
+_LEGACY_ATTEMPTS = (b"attemptsMade", "attemptsMade")
+_READERS: dict[bytes, tuple[str, Callable[[bytes], Any]]] = {
+    b"name": ("name", codec.to_text),
+    b"data": ("data", _data),
+    b"opts": ("opts", decode_opts),
+    b"timestamp": ("timestamp", _whole),
+    b"delay": ("delay", number),
+    b"priority": ("priority", _whole),
+    b"processedOn": ("processed_on", _optional_time),
+    b"finishedOn": ("finished_on", _optional_time),
+    b"ats": ("ats", _whole),
+    b"atm": ("atm", _whole),
+    b"stc": ("stc", _whole),
+    b"defa": ("defa", _optional),
+    b"rjk": ("rjk", _optional),
+    b"deid": ("deid", _optional),
+    b"parentKey": ("parent_key", _optional),
+    b"parent": ("parent", _mapping),
+    b"progress": ("progress", lambda value: _json(value, 0)),
+    b"returnvalue": ("returnvalue", bytes),
+    b"failedReason": ("failed_reason", _reason),
+    b"stacktrace": ("stacktrace", _strings),
+    b"pb": ("processed_by", _optional),
+}
