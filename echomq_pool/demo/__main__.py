@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -97,7 +98,8 @@ class Demo:
         moment = time.monotonic_ns() // 1_000_000
         os.kill(pid, signal.SIGKILL)
         self.killed = (names[pid], pid, moment)
-        self.view.say(f"killed {names[pid]} (pid {pid}) with SIGKILL while it ran {len(held[pid])} jobs")
+        cut = len(running(read_runs(self.ledger)).get(pid, []))
+        self.view.say(f"killed {names[pid]} (pid {pid}) with SIGKILL in the middle of {cut} jobs")
 
     def _held_by(self, names: dict[Any, str]) -> dict[int, list[Run]]:
         return {pid: runs for pid, runs in running(read_runs(self.ledger)).items() if pid in names}
@@ -135,16 +137,17 @@ class Demo:
         return Redis(unix_socket_path=self.program.server_url.removeprefix("unix://"))
 
 
-def jobs_for(ledger: Path) -> list[tuple[str, dict[str, Any]]]:
-    """A job of every kind for each source file of the standard library."""
+def jobs_for(ledger: Path, most: int) -> list[tuple[str, dict[str, Any]]]:
+    """A job of every kind for each source file of the standard library, `most` at most (0: all)."""
     library = Path(sysconfig.get_path("stdlib"))
     files = sorted(path for path in library.rglob("*.py") if "site-packages" not in path.parts)
-    return [(kind, {"path": str(path), "ledger": str(ledger)}) for path in files for kind in KINDS]
+    jobs = [(kind, {"path": str(path), "ledger": str(ledger)}) for path in files for kind in KINDS]
+    return jobs[:most] if most else jobs
 
 
-async def demo(folder: Path) -> int:
+async def demo(folder: Path, most: int) -> int:
     """Runs it all; 0 when nothing was lost or doubled."""
-    jobs = jobs_for(folder / "ledger")
+    jobs = jobs_for(folder / "ledger", most)
     program = Program(folder)
     try:
         with View(len(jobs)) as view:
@@ -159,9 +162,12 @@ async def demo(folder: Path) -> int:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m echomq_pool.demo", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=0, help="so many at most (default: all, a few thousand)")
+    most: int = parser.parse_args().jobs
     with tempfile.TemporaryDirectory(prefix="echomq-demo-") as folder:
         try:
-            return asyncio.run(demo(Path(folder)))
+            return asyncio.run(demo(Path(folder), most))
         except (DemoError, TimeoutError) as error:
             sys.stderr.write(f"{error or f'not done within {GIVE_UP_S:.0f} s'}\n")
             return 1

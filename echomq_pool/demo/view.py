@@ -59,7 +59,7 @@ class View:
         self.progress.stop()
 
     def say(self, sentence: str) -> None:
-        self.console.print(sentence, markup=False, highlight=False)
+        self.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
     def show(self, done: int) -> None:
         """Moves the bar; without a terminal, a line per tenth."""
