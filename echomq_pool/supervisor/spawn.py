@@ -13,7 +13,6 @@ goes on with the workers it has.
 from __future__ import annotations
 
 import contextlib
-import errno
 import faulthandler
 import fcntl
 import importlib
@@ -38,12 +37,14 @@ from echomq_pool.ipc.context import ChildContext
 from echomq_pool.ipc.messages import Failed
 from echomq_pool.supervisor.prctl import die_with_parent
 from echomq_pool.supervisor.status import errno_name
+from echomq_pool.supervisor.threads import check_single_thread
 from echomq_pool.supervisor.titles import set_title, title
 
 EXIT_BROKEN: Final = 1
 EXIT_ORPHANED: Final = 12
 EXIT_BOOT_FAILED: Final = 13
 FIRST_KEPT: Final = 3  # 0, 1 and 2 stay; what a child keeps besides comes right after them
+PER_CHILD, SPARE = 3, 64  # descriptors: channel, pidfd, and one while a fork is under way
 FAREWELL_MS: Final = 1_000  # how long a last frame may wait for room
 _QUIET_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 _PYTHONS_OWN: Final = (signal.SIGPIPE, signal.SIGXFSZ)  # ignored in every Python process
@@ -118,6 +119,9 @@ class Spawner:
     _channels: WeakSet[Channel] = field(default_factory=WeakSet)
     _owned: WeakSet[Any] = field(default_factory=WeakSet)
 
+    def __post_init__(self) -> None:
+        allow_descriptors(PER_CHILD * self.board.slots + SPARE)
+
     def own(self, thing: Closable) -> None:
         """A descriptor owner that children must not keep. Held weakly."""
         self._owned.add(thing)
@@ -174,27 +178,12 @@ class Spawner:
         live(birth, self.board, theirs, self.clock, mask, lambda: _let_go([*inherited, ours]))
 
 
-def check_single_thread() -> None:
-    """A lock that another thread holds at the fork stays held in the child for ever.
-
-    Looks at the kernel's list: C libraries start threads that `threading` does not know.
-
-    Raises:
-        OSError: EDEADLK, with the names of the other threads.
-    """
-    others = other_threads()
-    if others:
-        raise OSError(errno.EDEADLK, f"will not fork beside other threads: {', '.join(others)}")
-
-
-def other_threads() -> list[str]:
-    """Names of this process's threads besides the main one, as the kernel has them."""
-    names = []
-    for task in os.listdir("/proc/self/task"):  # noqa: PTH208 - a Path per entry costs more than the fork
-        if int(task) != os.getpid():
-            with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/comm") as file:  # noqa: PTH123
-                names.append(file.read().strip())
-    return names
+def allow_descriptors(wanted: int) -> None:
+    """Raises the soft limit of open files to `wanted`, as far as the hard one allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    ceiling = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < ceiling:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (ceiling, hard))
 
 
 def fork_masked(child: Callable[[Iterable[int]], NoReturn]) -> int:
@@ -238,6 +227,7 @@ def live(
             return  # type: ignore[misc]
         let_go()
         channel, extra = _keep_descriptors(board, end, birth.extra_fds)
+        os.register_at_fork(after_in_child=channel.close)  # what a job forks is no holder of our channel
         _settle_in(birth)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         args = {**birth.args, "fds": extra} if extra else birth.args

@@ -43,9 +43,9 @@ from echomq_pool.supervisor.spawn import (
     Startable,
     fork_masked,
     live,
-    other_threads,
 )
 from echomq_pool.supervisor.status import errno_name
+from echomq_pool.supervisor.threads import other_threads
 
 RECORD_CAP: Final = 64 * 1024
 THREADS_LEAVE_MS: Final = 500  # a thread that ends with the import may take so long

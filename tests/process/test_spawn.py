@@ -18,12 +18,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from echomq_pool.config.schema import PoolConfig, WorkersConfig
 from echomq_pool.ipc.messages import Bye, Failed, Quiet, Ready, Stats
 from echomq_pool.supervisor.signals import Inbox
-from echomq_pool.supervisor.spawn import ForkFailed, Spawned, other_threads
+from echomq_pool.supervisor.spawn import ForkFailed, Spawned
+from echomq_pool.supervisor.threads import other_threads
 from echomq_pool.supervisor.titles import title
 from tests.support.toy import Hands, ToySpec, gone, toy
 from tests.support.waiting import eventually
@@ -151,6 +153,15 @@ def test_what_a_job_starts_can_be_terminated_all_the_same(held: Hands) -> None:
         os.kill(pid, signal.SIGTERM)
     eventually(lambda: all(gone(pid) for pid in pids))
     assert not gone(born.pid)
+
+
+def test_what_a_job_forks_does_not_hold_our_channel(held: Hands) -> None:
+    """case C068: end of file must mean that the worker itself is gone."""
+    born, ready = held.ready(toy("parent_of_sleepers"))
+    ours = (Path(f"/proc/{born.pid}/fd") / "3").readlink()
+    for word in ready.info.split():
+        links = {path.readlink() for path in Path(f"/proc/{word}/fd").iterdir()}
+        assert ours not in links
 
 
 def test_a_signal_at_the_moment_of_the_fork_reaches_the_supervisor_and_spares_the_child(
@@ -317,12 +328,30 @@ def test_the_slot_is_cleared_for_its_new_tenant(held: Hands) -> None:
     assert held.board.beat_ms(2) == 0
 
 
-def test_a_hundred_deaths_leak_no_descriptor(held: Hands) -> None:
-    held.end(held.start(toy("returns", code=3)))
-    before = len(descriptors())
-    for _ in range(100):
+@pytest.mark.parametrize("deaths", [100, pytest.param(1_000, marks=pytest.mark.soak)])
+def test_a_thousand_deaths_leak_neither_descriptors_nor_memory(held: Hands, deaths: int) -> None:
+    def bury_one() -> None:
+        held.last_words.clear()
+        held.ends.clear()
         held.end(held.start(toy("returns", code=3)))
+
+    for _ in range(20):
+        bury_one()
+    before, memory = len(descriptors()), psutil.Process().memory_info().rss
+    for _ in range(deaths):
+        bury_one()
     assert len(descriptors()) == before
+    assert psutil.Process().memory_info().rss - memory < 2_000_000
+
+
+def test_the_limit_of_open_files_grows_with_the_pool() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        Hands(slots=300).close()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(300 * 3 + 64, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_titles_tell_pool_slot_and_queues(held: Hands) -> None:

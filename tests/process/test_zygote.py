@@ -123,6 +123,23 @@ def test_workers_survive_the_death_of_their_zygote(held: ZygoteHands) -> None:
     assert held.stop(born).code == 0
 
 
+def test_workers_of_a_zygote_do_not_outlive_the_supervisor() -> None:
+    """case C065, law 9: the kernel ends them although somebody else had forked them."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        inner = ZygoteHands()
+        pids = [inner.fork(toy(name)).pid for name in ("good", "slept", "busy")]
+        os.write(write, " ".join(map(str, [inner.zygote.process.pid, *pids])).encode())
+        signal.pause()
+    pids = [int(word) for word in os.read(read, 1_000).split()]
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    eventually(lambda: all(gone(p) for p in pids), within=1)
+    os.close(read)
+    os.close(write)
+
+
 def test_requests_that_a_dead_zygote_did_not_answer_have_failed(held: ZygoteHands) -> None:
     held.message(held.zygote.process)
     held.kill(held.zygote.process, signal.SIGSTOP)
