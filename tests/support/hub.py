@@ -68,10 +68,8 @@ class Jobs(Wire):
         return None if value is None else value.decode()
 
     def count(self, state: str) -> int:
-        kind = self.client.type(self.key(state))
-        return int(
-            self.client.llen(self.key(state)) if kind == b"list" else self.client.zcard(self.key(state))
-        )
+        size = self.client.llen if state in ("wait", "active", "paused") else self.client.zcard
+        return int(size(self.key(state)))
 
     def done(self, n: int, *, within: float = 20) -> None:
         """Waits for `n` jobs to be in a final state."""
