@@ -21,10 +21,10 @@ function queue({ name, prefix }) {
   return queues.get(key);
 }
 
-async function plain(job) {
+async function plain(job, state) {
   if (!job) return null;
   return {
-    id: job.id, name: job.name, data: job.data, state: await job.getState(), returnvalue: job.returnvalue,
+    id: job.id, name: job.name, data: job.data, state: state ?? (await job.getState()), returnvalue: job.returnvalue,
     failedReason: job.failedReason, stacktrace: job.stacktrace, attemptsMade: job.attemptsMade,
     attemptsStarted: job.attemptsStarted, stalledCounter: job.stalledCounter, progress: job.progress,
     delay: job.delay, priority: job.priority, opts: job.opts, processedOn: job.processedOn,
@@ -45,8 +45,12 @@ const verbs = {
   version: async () => require(`${process.argv[2]}/package.json`).version,
   add: async (a) => plain(await queue(a).add(a.job, a.data, a.opts)),
   addBulk: async (a) => (await queue(a).addBulk(a.jobs)).map((job) => job.id),
-  job: async (a) => plain(await queue(a).getJob(a.id)),
-  jobs: async (a) => Promise.all((await queue(a).getJobs(a.states, a.start ?? 0, a.end ?? -1)).map(plain)),
+  job: async (a) => {
+    // The state first: fields read before it could be older than the state that is shown with them.
+    const state = await queue(a).getJobState(a.id);
+    return plain(await queue(a).getJob(a.id), state);
+  },
+  jobs: async (a) => Promise.all((await queue(a).getJobs(a.states, a.start ?? 0, a.end ?? -1)).map((job) => plain(job))),
   counts: async (a) => queue(a).getJobCounts(),
   logs: async (a) => (await queue(a).getJobLogs(a.id)).logs,
   pause: async (a) => queue(a).pause(),
