@@ -46,7 +46,7 @@ from echomq_pool.redisio.state import LinkState
 
 log = logging.getLogger("echomq.lock_manager")
 
-CANCEL_GRACE_S = 1.0  # for a worker to stop a cancelled job itself
+CANCEL_GRACE_S = 1.25  # for a worker to stop a cancelled job itself, or to say within 1 s that it cannot
 ALARM_GRACE_S = 1.0  # for the word that a job was settled, before a refused renewal counts as a lost lease
 TELL_AFTER_MS = 1_000  # at most so often are numbers sent
 RECHECK_MS = (

@@ -85,9 +85,10 @@ class Renewal:
     async def _pass(self, queue: str, at_ms: int, everything: bool) -> None:
         tick = self._ticks.tick_ms[queue]
         leases = self._book.due(queue, at_ms, 0 if everything else tick)
-        calls = [self._renew(queue, batch, at_ms) for batch in batches(leases)]
-        if not all(await asyncio.gather(*calls)):
-            return
+        for batch in batches(leases):
+            # One after the other: the recovery of a dead worker need not queue behind all of them.
+            if not await self._renew(queue, batch, at_ms):
+                return
         for worker_id in {lease.worker_id for lease in leases}:
             self._publish(worker_id, queue, at_ms, tick)
         self.good_at[queue] = at_ms
