@@ -129,7 +129,8 @@ class Desk:
 
     def answer(self, ticket: int, result: Result) -> None:
         """The tree's reply to a request of ours."""
-        self._waiting.pop(ticket, lambda _: None)(result)
+        if ticket in self._waiting:
+            self._waiting.pop(ticket)(result)
 
     def replace(self, member: Member, why: str, answer: Answer = lambda _: None) -> None:
         """A new process for a running one, the heir first where two may live."""
@@ -220,7 +221,8 @@ class Desk:
         control = self._root.control
         if control is not None:
             for conversation in control.overdue(now_ms):
-                self._root.selector.unregister(conversation)
+                conversation.done = True
+                self._watch(conversation)
                 control.drop(conversation)
 
     def _talk(self, conversation: Conversation, events: int) -> None:
@@ -230,15 +232,17 @@ class Desk:
             asked = conversation.read()
             if asked is not None:
                 self._serve(asked, conversation)
-        if not conversation.asking and not conversation.done:
-            wanted = selectors.EVENT_WRITE if conversation.replying else 0
-            # Nothing to wait for while we work on the answer: a level-triggered hang-up would spin the loop.
-            self._root.selector.modify(
-                conversation, wanted or selectors.EVENT_WRITE, self._quiet_talk(conversation)
-            )
+        self._watch(conversation)
 
-    def _quiet_talk(self, conversation: Conversation) -> Callable[[int], None]:
-        return lambda events: self._talk(conversation, events)
+    def _watch(self, conversation: Conversation) -> None:
+        """Waits for what comes next; for nothing while the answer is being worked on: that would spin the loop."""
+        selector = self._root.selector
+        reading = selectors.EVENT_READ if conversation.asking else 0
+        wanted = selectors.EVENT_WRITE if conversation.replying else reading
+        if conversation in selector.get_map():
+            selector.unregister(conversation)
+        if wanted and not conversation.done:
+            selector.register(conversation, wanted, lambda events: self._talk(conversation, events))
 
     def _serve(self, asked: Asked, conversation: Conversation) -> None:
         def reply(result: Result) -> None:
@@ -246,6 +250,7 @@ class Desk:
                 conversation.reply(
                     result.value, error=result.error, detail=result.detail, now_ms=self._root.now()
                 )
+                self._watch(conversation)
 
         verb = _VERBS.get(asked.verb)
         if verb is None:
