@@ -109,6 +109,12 @@ class Operations:
         (last,) = yield [Ask(("XREVRANGE", self.keys.key("events"), "+", "-", "COUNT", 1), repeat=True)]
         return codec.to_text(last[0][0]) if last else "0-0"
 
+    def since(self, position: str) -> Op[list[Any]]:
+        """All entries of the event stream after a position, (id, flat fields) each."""
+        ask = Ask(("XRANGE", self.keys.key("events"), f"({position}", "+"), repeat=True)
+        (entries,) = yield [ask]
+        return list(entries or [])
+
     def finished(self, job_id: str) -> Op[tuple[bool, Any]]:
         """(finished, return value).
 

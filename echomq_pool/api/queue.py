@@ -64,7 +64,8 @@ class Queue:
         self._plane = LockPlane(self._link, self.keys, self._library, options, clock)
         self._clock = clock
         self._blocking: Link | None = None
-        self._watch = Watch(self.keys.key("events"), self._open_blocking, self._position, self._look)
+        events = self.keys.key("events")
+        self._watch = Watch(events, self._open_blocking, self._position, self._since, self._look)
         self._started = False
 
     async def __aenter__(self) -> Queue:
@@ -258,6 +259,9 @@ class Queue:
 
     async def _position(self) -> str:
         return await self._run(self._ops.position())
+
+    async def _since(self, position: str) -> list[Any]:
+        return await self._run(self._ops.since(position))
 
     async def _look(self, job_id: str) -> tuple[bool, Any]:
         return await self._run(self._ops.finished(job_id))

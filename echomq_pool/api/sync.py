@@ -21,7 +21,15 @@ from echomq_pool.api.repeats import Moment, check_repeat
 from echomq_pool.api.watch import BLOCK_MS
 from echomq_pool.clock import SYSTEM_CLOCK, Clock
 from echomq_pool.config.schema import RedisConfig
-from echomq_pool.errors import InputError, LinkDown, LinkRefused, ReplyError, ServerUnready, WaitTimeout
+from echomq_pool.errors import (
+    InputError,
+    JobMissing,
+    LinkDown,
+    LinkRefused,
+    ReplyError,
+    ServerUnready,
+    WaitTimeout,
+)
 from echomq_pool.plane.base import JobRecord, PlaneOptions
 from echomq_pool.plane.calls import Call, Calls
 from echomq_pool.plane.events import decode
@@ -104,7 +112,13 @@ class SyncQueue:
         deadline = None if timeout is None else time.monotonic() + timeout
         position = self._run(self._ops.position())
         while True:
-            over, value = self._run(self._ops.finished(job_id))
+            try:
+                over, value = self._run(self._ops.finished(job_id))
+            except JobMissing:
+                # It may have left its value in the stream before it was removed.
+                _, over, value = _scan([(b"", self._run(self._ops.since(position)))], job_id, position)
+                if not over:
+                    raise
             while not over:
                 remaining = BLOCK_MS / 1000 if deadline is None else deadline - time.monotonic()
                 if remaining <= 0:

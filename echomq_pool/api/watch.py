@@ -3,7 +3,8 @@
 
 The order is what makes it safe: the reader's position is fixed first, then the job's state is looked at, then
 events are read from that position. Nothing can fall between. After a lost connection reading goes on from the
-last entry seen, and every job is looked at again, in case the stream was trimmed or thrown away meanwhile.
+last entry seen; once all of it is read, every job is looked at again, in case the stream was trimmed or thrown
+away meanwhile. A job that is not there any more may have left its value in the stream: it is searched there first.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from echomq_pool.api.operations import outcome_of
-from echomq_pool.errors import LinkDown, LinkError, PoolError, ServerUnready, WaitTimeout
-from echomq_pool.plane.events import decode
+from echomq_pool.errors import JobMissing, LinkDown, LinkError, PoolError, ServerUnready, WaitTimeout
+from echomq_pool.plane.events import decode, parse_id
 from echomq_pool.redisio.link import Link
 
 BLOCK_MS = 10_000
@@ -29,6 +30,7 @@ class Watch:
     Args:
         blocking: a link for this alone, made at the first wait.
         position: asks for the stream's last entry.
+        since: reads all entries after a position.
         look: asks for a job's state, as `Operations.finished`.
     """
 
@@ -37,11 +39,13 @@ class Watch:
         events_key: str,
         blocking: Callable[[], Awaitable[Link]],
         position: Callable[[], Awaitable[str]],
+        since: Callable[[str], Awaitable[list[Any]]],
         look: Look,
     ) -> None:
         self._key = events_key
         self._blocking = blocking
         self._fix = position
+        self._since = since
         self._look = look
         self._waits: dict[str, set[asyncio.Future[Any]]] = {}
         self._reader: asyncio.Task[None] | None = None
@@ -71,7 +75,13 @@ class Watch:
                 if self._reader is None or self._reader.done():
                     self._position = await self._fix()
                     self._reader = asyncio.create_task(self._read(), name=f"waits of {self._key}")
-            over, value = await self._look(job_id)
+            try:
+                over, value = await self._look(job_id)
+            except JobMissing:
+                self._take([(b"", await self._since(self._position))])
+                if not future.done():
+                    raise
+                over = False
             return value if over else await future
         finally:
             self._forget(job_id, future)
@@ -91,12 +101,14 @@ class Watch:
                 self._end(job_id, error, None)
 
     async def _read_on(self, link: Link) -> None:
+        block_ms = BLOCK_MS
         while self._waits:
             try:
                 reply = await link.blocking_call(
-                    "XREAD", "COUNT", 1_000, "STREAMS", self._key, self._position, block_ms=BLOCK_MS
+                    "XREAD", "COUNT", 1_000, "STREAMS", self._key, self._position, block_ms=block_ms
                 )
                 if reply is None:
+                    block_ms = BLOCK_MS
                     await self._look_again()
                 else:
                     self._take(reply)
@@ -104,13 +116,13 @@ class Watch:
                 await asyncio.sleep(PAUSE_S)
             except LinkDown:
                 await link.ready()
-                await self._look_again()
+                block_ms = 1  # what was missed is read first, then the jobs are looked at
 
     def _take(self, reply: Any) -> None:
         streams = reply.items() if isinstance(reply, Mapping) else reply
         for _, entries in streams:
             for entry_id, flat in entries:
-                self._position = entry_id.decode()
+                self._position = max(self._position, entry_id.decode(), key=parse_id)
                 event = decode("", entry_id, flat)
                 if event.job_id in self._waits:
                     self._tell(event.job_id, event.name, event.data)

@@ -255,6 +255,24 @@ async def test_waits_survive_a_restart_of_the_server(own_server: Server, queue_n
             assert await asyncio.gather(*waits) == [job.id for job in jobs]
 
 
+async def test_a_reader_that_loses_its_connection_misses_no_event(queue: Queue, bench: Bench) -> None:
+    """promise 4.18, case C121"""
+    jobs = await queue.add_bulk([{"name": "n", "opts": {"remove_on_complete": True}} for _ in range(200)])
+    waits = [asyncio.create_task(job.wait_until_finished(30)) for job in jobs]
+    await eventually_async(lambda: _readers(bench), why="the waits read events")
+    token = bench.token()
+    found: Any = await bench.plane.take(token)
+    for number in range(200):
+        if number % 20 == 10:
+            for client in bench.client.client_list():
+                if client["name"].endswith(":qe"):
+                    bench.client.client_kill_filter(_id=client["id"])
+        # The job is gone as soon as it is done: only its event tells the value.
+        found = await bench.plane.complete(found.job, token, str(number).encode(), fetch=True)
+    results = await asyncio.gather(*waits, return_exceptions=True)
+    assert results == list(range(200))
+
+
 async def test_a_closed_queue_leaves_no_wait_hanging(server: Server, queue_name: str) -> None:
     async with Queue(queue_name, url=server.url) as queue:
         job = await queue.add("n")
@@ -342,7 +360,8 @@ async def test_a_pattern_runs_at_its_next_instant(queue: Queue) -> None:
     assert await job.state() == "delayed"
     assert job.opts["prevMillis"] == int(job.id.rpartition(":")[2])
     assert (
-        await queue.upsert_job_scheduler("t", pattern="0 0 29 2 *", tz="UTC", end=job.timestamp + 60_000) is None
+        await queue.upsert_job_scheduler("t", pattern="0 0 29 2 *", tz="UTC", end=job.timestamp + 60_000)
+        is None
     )
 
 
