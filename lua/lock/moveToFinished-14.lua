@@ -150,9 +150,11 @@ if keeps_job then
     end
   end
 else
-  -- The six keys of "delete the job's keys", and the lock in the same command.
-  call('DEL', lock, job, job .. ':logs', job .. ':dependencies', job .. ':processed', job .. ':failed',
-    job .. ':unsuccessful')
+  if locked then
+    delete_job_keys(job, lock)
+  else
+    delete_job_keys(job)
+  end
   if parent_key and parent_key ~= '' then
     related.detach(job, false, parent_key)
   end
