@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import faulthandler
 import logging
-import os
 import selectors
 import signal
 import sys
@@ -15,20 +14,16 @@ from typing import Any, Protocol
 
 from echomq_pool.config.schema import PoolConfig
 from echomq_pool.errors import ConfigError
-from echomq_pool.ipc.board import Board
 from echomq_pool.ipc.messages import Cancel
 from echomq_pool.ipc.messages import Tree as TreeMessage
-from echomq_pool.metrics import Totals
 from echomq_pool.supervisor.actions import Action, Result
 from echomq_pool.supervisor.control import Asked, ControlServer, Conversation
-from echomq_pool.supervisor.family import Family, Member, child_row
-from echomq_pool.supervisor.group import Group
-from echomq_pool.supervisor.node import State
+from echomq_pool.supervisor.family import Member
+from echomq_pool.supervisor.picture import Pictured, picture
 from echomq_pool.supervisor.reaper import signal_child
 from echomq_pool.supervisor.signals import TABLE, Request, StopCounter
 from echomq_pool.supervisor.spec import GroupSpec
 from echomq_pool.supervisor.switchboard import Switchboard
-from echomq_pool.supervisor.tree import Tree, walk
 
 log = logging.getLogger("echomq.supervisor")
 
@@ -42,29 +37,20 @@ class Reading(Protocol):
     def read(self) -> PoolConfig | None: ...
 
 
-class Root(Protocol):
+class Root(Pictured, Protocol):
     """The part of the supervisor that this module works with."""
 
-    config: PoolConfig
-    board: Board
     control: ControlServer | None
-    family: Family
     generation: int
     quiet: bool
-    restarts: dict[str, int]
     selector: selectors.BaseSelector
-    server: str
     stopping: bool
     switchboard: Switchboard
-    totals: Totals
-    tree: Tree
 
     def busy(self) -> dict[int, int]: ...
     def deaths(self) -> None: ...
-    def now(self) -> int: ...
     def perform(self, actions: list[Action]) -> None: ...
     def set_quiet(self, quiet: bool) -> None: ...
-    def state(self) -> str: ...
     def stop(self, *, fast: bool = False) -> None: ...
     def tree_of(self, config: PoolConfig, generation: int) -> GroupSpec: ...
 
@@ -318,52 +304,7 @@ class Desk:
     # --- what is told --------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        """The tree, its children and the sums of what they counted."""
-        root, now = self._root, self._root.now()
-        groups = [n for n in walk(root.tree.root) if isinstance(n, Group)]
-        return {
-            "pool": root.config.name,
-            "pid": os.getpid(),
-            "state": root.state(),
-            "server": root.server,
-            "generation": root.generation,
-            "uptime_s": (now - self._started_ms) // 1000,
-            "groups": [
-                {
-                    "id": g.id,
-                    "state": g.state.value,
-                    "dynamic": g.spec.pool,
-                    "target": g.target,
-                    "restarts": g.restarts,
-                }
-                for g in groups
-            ],
-            "children": [row for g in groups for row in self._rows(g, now)],
-            "recovering": len(root.family.buried),
-            "restarts": dict(root.restarts),
-            "totals": root.totals.as_dict(),
-        }
-
-    def _rows(self, group: Group, now_ms: int) -> list[dict[str, Any]]:
-        rows = []
-        for node in group.children:
-            if isinstance(node, Group):
-                continue
-            member = self._root.family.members.get(node.handle) if node.live else None
-            if member is not None:
-                busy = self._root.board.busy(member.slot)
-                rows.append(child_row(member, node.state.value, node.restarts, busy, now_ms))
-            else:
-                state = (
-                    "ignored"
-                    if node.state is State.DOWN and node.last is None and node.was_up
-                    else node.state.value
-                )
-                rows.append(
-                    {"id": node.id, "group": group.id, "pid": 0, "state": state, "restarts": node.restarts, "busy": 0,
-                     "connected": False, "detail": node.last_failure, "generation": 0, "age_s": 0}
-                )  # fmt: skip
-        return rows
+        return picture(self._root, self._root.now() - self._started_ms)
 
     def tell_observer(self) -> None:
         self._root.switchboard.tell_observer(TreeMessage(self.status()))
