@@ -109,6 +109,14 @@ def test_no_module_imports_itself_through_others() -> None:
         pytest.fail(f"import cycle: {' → '.join(error.args[1])}")
 
 
+def test_what_becomes_the_supervisor_has_imported_nothing_heavy() -> None:
+    """law 8; measured where it counts: in a process that has imported all it will"""
+    heavy = ("asyncio", "redis", "hiredis", "pydantic", "click", "rich", "aiohttp")
+    code = f"import sys, echomq_pool.pool; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PACKAGE.parent)
+    assert done.stdout == "[]\n", done.stderr
+
+
 @pytest.mark.parametrize("name", [name for name in MODULES if layer(name) == "supervisor"])
 def test_the_supervisor_imports_nothing_heavy(name: str) -> None:
     """law 8"""
