@@ -43,10 +43,10 @@ end
 
 -- Newest first, which is the order of the list: given back in this order, the oldest is the next to run.
 local function owned()
-  local found = {}
+  local found, seen = {}, {}
   each_lock(active, base, function(id, lock)
-    if is_ours(id, lock) then
-      found[#found + 1] = id
+    if not seen[id] and is_ours(id, lock) then
+      found[#found + 1], seen[id] = id, true
     end
     return #found == most
   end)
@@ -123,6 +123,6 @@ for i = 1, #ids do
   end
 end
 if not queue_blocked(meta, active) then
-  call('ZADD', marker, 0, '0')
+  call('ZADD', marker, '0', '0')
 end
 return { #ids == most and 1 or 0, rows }
