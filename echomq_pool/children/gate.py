@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from echomq_pool.children.run import Run
 
@@ -18,41 +16,37 @@ class Gate:
         self._closed = False  # one that runs alone is inside
         self._waiting: list[tuple[Run, bool]] = []
 
-    @asynccontextmanager
-    async def passage(self, run: Run, *, alone: bool) -> AsyncIterator[None]:
-        """Inside, the run may start. It is also let in when it was ended while it waited."""
-        if not self._may_enter(alone):
-            run.waits = asyncio.Event()
-            self._waiting.append((run, alone))
-            await run.waits.wait()
-            run.waits = None
-            if (run, alone) in self._waiting:  # not admitted: ended from outside
-                self._waiting.remove((run, alone))
-                yield
-                return
-        else:
-            self._enter(alone)
-        try:
-            yield
-        finally:
-            self._leave(alone)
-
-    def _may_enter(self, alone: bool) -> bool:
-        return not self._closed and not (alone and self._inside)
-
-    def _enter(self, alone: bool) -> None:
+    def enter(self, alone: bool) -> bool:
+        """Lets the caller in if that is possible at once; whoever is in must `leave`."""
+        if self._closed or (alone and self._inside):
+            return False
         self._inside += 1
         self._closed = alone
+        return True
 
-    def _leave(self, alone: bool) -> None:
+    async def wait(self, run: Run, alone: bool) -> bool:
+        """Waits to be let in. False: the run was ended meanwhile (`run.waits` set from outside); it is not in."""
+        entry = (run, alone)
+        run.waits = asyncio.Event()
+        self._waiting.append(entry)
+        await run.waits.wait()
+        run.waits = None
+        if entry not in self._waiting:
+            return True
+        self._waiting.remove(entry)
+        return False
+
+    def leave(self, alone: bool) -> None:
+        """Out, and in with those who may follow."""
         self._inside -= 1
         if alone:
             self._closed = False
+        if not self._waiting:
+            return
         # Those that may run beside others go first; takes are held back, so the lonely ones get their turn.
         for entry in sorted(self._waiting, key=lambda entry: entry[1]):
             run, wants_alone = entry
-            if self._may_enter(wants_alone):
+            if self.enter(wants_alone):
                 self._waiting.remove(entry)
-                self._enter(wants_alone)
                 if run.waits is not None:
                     run.waits.set()

@@ -120,12 +120,19 @@ class Slots:
         if alone:
             self.fetcher.hold_back()
         try:
-            async with self._gate.passage(run, alone=alone):
-                outcome = CANCELLED if run.ended_by else await self._process(run)
+            outcome = await self._pass_gate(run, alone)
         finally:
             if alone:
                 self.fetcher.let_go()
         return _judged(run, outcome)
+
+    async def _pass_gate(self, run: Run, alone: bool) -> Outcome:
+        if not self._gate.enter(alone) and not await self._gate.wait(run, alone):
+            return CANCELLED
+        try:
+            return CANCELLED if run.ended_by else await self._process(run)
+        finally:
+            self._gate.leave(alone)
 
     async def _process(self, run: Run) -> Outcome:
         run.started_ms = self._clock.mono_ms()

@@ -290,3 +290,12 @@ def watchful_sync(job: Any) -> None:
     note(job, "lost")
     time.sleep(0.3)
     note(job, "end")
+
+
+async def flaky_slowly(job: Any) -> str:
+    """As `flaky`, with time to pull a cable before its end."""
+    note(job, "start")
+    await asyncio.sleep(0.4)
+    if job.attempts_made < job.data["fails"]:
+        raise ValueError("not yet")
+    return "at last"
