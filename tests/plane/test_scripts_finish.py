@@ -157,6 +157,15 @@ def test_a_finish_clears_the_stalled_mark(wire: Wire) -> None:
     assert wire.get("stalled") is None
 
 
+@pytest.mark.parametrize("keep", [{"count": 0}, {"count": -1}])
+def test_a_finish_without_a_token_leaves_anothers_lock_alone(wire: Wire, keep: dict[str, int]) -> None:
+    wire.add()
+    wire.take()
+    wire.token = "0"
+    assert wire.finish("1", keep=keep) == 0
+    assert wire.get("1:lock") == "w:0"
+
+
 def test_a_failure_without_a_number_of_attempts_is_a_mistake_of_the_caller(wire: Wire) -> None:
     wire.add()
     wire.take()

@@ -151,6 +151,22 @@ def test_the_rate_limit_counts_takes_and_comes_before_the_pause(wire: Wire) -> N
     assert wire.get("wait") == ["4", "3"]
 
 
+def test_the_window_starts_with_its_first_take_and_promotion_goes_on_meanwhile(wire: Wire) -> None:
+    limiter = {"max": 2, "duration": 60_000}
+    for _ in range(2):
+        wire.add()
+    wire.take(limiter=limiter)
+    wire.client.pexpire(wire.key("limiter"), 30_000)
+    wire.take(limiter=limiter)
+    assert wire.client.pttl(wire.key("limiter")) <= 30_000
+    wire.add(delay=1)
+    wire.client.delete(wire.key("marker"))
+    wire.now += 1
+    assert wire.take(limiter=limiter)[2] > 0
+    assert wire.get("wait") == ["3"]
+    assert wire.get("marker") == {"0": 0}
+
+
 def test_the_queues_own_max_beats_the_workers_and_its_duration_does_not(wire: Wire) -> None:
     wire.client.hset(wire.key("meta"), mapping={"max": 1, "duration": 5_000})
     wire.add()
