@@ -36,6 +36,7 @@ from echomq_pool.ipc.channel import Channel, pair
 from echomq_pool.ipc.context import ChildContext
 from echomq_pool.ipc.messages import Failed
 from echomq_pool.supervisor.prctl import die_with_parent
+from echomq_pool.supervisor.quiet import reset_signals
 from echomq_pool.supervisor.status import errno_name
 from echomq_pool.supervisor.threads import check_single_thread
 from echomq_pool.supervisor.titles import set_title, title
@@ -46,8 +47,6 @@ EXIT_BOOT_FAILED: Final = 13
 FIRST_KEPT: Final = 3  # 0, 1 and 2 stay; what a child keeps besides comes right after them
 PER_CHILD, SPARE = 3, 64  # descriptors: channel, pidfd, and one while a fork is under way
 FAREWELL_MS: Final = 1_000  # how long a last frame may wait for room
-_QUIET_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-_PYTHONS_OWN: Final = (signal.SIGPIPE, signal.SIGXFSZ)  # ignored in every Python process
 _PARENTS_BUSINESS: Final = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC")
 
 logger = logging.getLogger("echomq.spawn")
@@ -285,32 +284,6 @@ def resolve(path: str) -> Callable[..., Any]:
     if not callable(found):
         raise TypeError(f"{path} is a {type(found).__name__}, not a function")
     return found  # type: ignore[no-any-return]
-
-
-def reset_signals() -> None:
-    """Default actions, and no orders by signal: those come as frames.
-
-    TERM and INT get a handler that does nothing rather than SIG_IGN, which would survive exec: a job's own
-    subprocesses could then not be terminated. For what a job forks without exec, the default comes back at
-    the fork.
-    """
-    signal.set_wakeup_fd(-1)  # or our signals would be written into the parent's inbox
-    for number in signal.valid_signals():
-        if signal.getsignal(number) not in (signal.SIG_DFL, None) and number not in _PYTHONS_OWN:
-            signal.signal(number, signal.SIG_DFL)
-    for number in _QUIET_SIGNALS:
-        signal.signal(number, _do_nothing)
-    os.register_at_fork(after_in_child=_default_again)
-
-
-def _do_nothing(number: int, frame: object) -> None:
-    pass
-
-
-def _default_again() -> None:
-    for number in _QUIET_SIGNALS:
-        if signal.getsignal(number) is _do_nothing:
-            signal.signal(number, signal.SIG_DFL)
 
 
 def _let_go(things: Iterable[Any]) -> None:
