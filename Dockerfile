@@ -12,6 +12,7 @@ RUN python -m venv --copies /opt/echomq-pool
 COPY pyproject.toml README.md LICENSE ./
 COPY echomq_pool ./echomq_pool
 COPY lua ./lua
+COPY config ./config
 # tzdata (the package) carries the time zones: the slim image has none.
 RUN /opt/echomq-pool/bin/pip install --no-cache-dir --disable-pip-version-check ".[uvloop,titles]" \
  && /opt/echomq-pool/bin/pip uninstall --yes --quiet pip setuptools \
