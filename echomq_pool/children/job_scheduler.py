@@ -48,6 +48,7 @@ class JobScheduler(Child):
         self.stopping = False
         self.quiet = False
         self.declared = False  # since the last connect
+        self.policy_known = False
 
     async def setup(self) -> Ready:
         name = f"echomq-pool:{self.config.name}:job_scheduler"
@@ -77,6 +78,7 @@ class JobScheduler(Child):
         """Declares (once per connect), looks at every series, and says for how many ms nothing is to be done."""
         next_due: list[int] = []
         try:
+            await self._look_at_policy()
             for keys in self.keys:
                 if not self.declared:
                     await self._declare(keys)
@@ -90,6 +92,22 @@ class JobScheduler(Child):
         now = self.clock.now_ms()
         soonest = min((due + GRACE_MS - now for due in next_due if due > now), default=self.interval_ms)
         return max(LEAST_PAUSE_MS, min(soonest, self.interval_ms))
+
+    async def _look_at_policy(self) -> None:
+        """Warns once, loudly, of a server that may throw our keys away: locks carry a TTL and go first (case C015)."""
+        if self.policy_known:
+            return
+        told = await self.link.call("INFO", "memory")
+        policy = next(
+            (line[17:] for line in told.decode().split() if line.startswith("maxmemory_policy:")), ""
+        )
+        self.policy_known = True
+        if policy not in ("", "noeviction"):
+            log.warning(
+                "the server's maxmemory-policy is %s: under memory pressure it evicts jobs and locks, and jobs are "
+                "lost or run twice; set it to noeviction",
+                policy,
+            )
 
     async def _declare(self, keys: QueueKeys) -> None:
         """Makes the server agree with the configuration; series that others made are left alone."""

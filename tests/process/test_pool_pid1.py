@@ -44,7 +44,7 @@ concurrency = 2
             os.kill(init.pid, signal.SIGTERM)
             family = init.children(recursive=True)
             assert pool.wait() == 0, pool.log()[-3000:]
-            assert queue.get_job_state(job.id) == "completed"
+            assert queue.get_state(job.id) == "completed"
         assert not [p for p in family if p.is_running()]
         assert "Traceback" not in pool.log()
     finally:

@@ -51,7 +51,11 @@ def queue(own_server: Server, queue_name: str) -> Iterator[SyncQueue]:
 
 def start_of(folder: Path, job_id: str, after_ms: int = 0) -> tuple[int, int] | None:
     """(pid, monotonic ms) of the first start of the job after `after_ms`."""
-    rows = [(pid, ms) for word, job, pid, ms in ledger(folder) if word == "start" and job == job_id and ms >= after_ms]
+    rows = [
+        (pid, ms)
+        for word, job, pid, ms in ledger(folder)
+        if word == "start" and job == job_id and ms >= after_ms
+    ]
     return rows[0] if rows else None
 
 
@@ -75,7 +79,7 @@ def test_the_job_of_a_killed_worker_runs_again_within_milliseconds(
             os.kill(first[0], signal.SIGKILL)
             again = eventually(lambda j=job_id, t=killed_ms: start_of(tmp_path, j, t))
             delays.append(again[1] - killed_ms)
-            eventually(lambda j=job_id: queue.get_job_state(j) == "completed")
+            eventually(lambda j=job_id: queue.get_state(j) == "completed")
             eventually(pool.is_ready)
         assert statistics.median(delays) <= 250, delays
         assert pool.stop() == 0
@@ -95,7 +99,7 @@ def test_a_stop_hands_running_jobs_back_without_an_attempt_or_a_stall(
         began = time.monotonic()
         assert pool.stop() == 0
         assert time.monotonic() - began < 10
-        assert queue.get_job_state(job_id) == "waiting"
+        assert queue.get_state(job_id) == "waiting"
         job = queue.get_job(job_id)
         assert job is not None
         assert job.attempts_made == 0
@@ -114,7 +118,7 @@ def test_a_sync_job_that_outlives_the_stop_is_killed_and_given_back(
         job_id = add(queue, tmp_path, 60_000)
         eventually(lambda: start_of(tmp_path, job_id))
         assert pool.stop() == 75
-        assert queue.get_job_state(job_id) == "waiting"
+        assert queue.get_state(job_id) == "waiting"
         job = queue.get_job(job_id)
         assert job is not None
         assert job.attempts_made == 0
@@ -129,13 +133,15 @@ def test_a_stopped_lock_manager_or_supervisor_lapses_no_living_lease(
 ) -> None:
     """law 1, law 3"""
     text = body(queue.name) + 'lock_duration = "2s"\nlock_renew_time = "1s"\nstalled_interval = "500ms"\n'
-    pool = PoolProcess(tmp_path, own_server.url, text.replace('hang_timeout = "4s"', 'hang_timeout = "30s"')).start()
+    pool = PoolProcess(
+        tmp_path, own_server.url, text.replace('hang_timeout = "4s"', 'hang_timeout = "30s"')
+    ).start()
     try:
         job_id = add(queue, tmp_path, 8_000)
         eventually(lambda: start_of(tmp_path, job_id))
         pid = pool.pid if who == "supervisor" else pool.pids("lock_manager")[0]
         os.kill(pid, signal.SIGSTOP)
-        eventually(lambda: queue.get_job_state(job_id) == "completed", within=30)
+        eventually(lambda: queue.get_state(job_id) == "completed", within=30)
         os.kill(pid, signal.SIGCONT)
         starts = [row for row in ledger(tmp_path) if row[0] == "start" and row[1] == job_id]
         assert len(starts) == 1

@@ -94,7 +94,10 @@ def test_random_kills_of_every_child_and_then_of_the_supervisor_lose_and_double_
             family = pool.tree()
             os.kill(pool.pid, signal.SIGKILL)
             pool.wait()
-            eventually(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family), within=10)
+            eventually(
+                lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family),
+                within=10,
+            )
             heir = start_pool(tmp_path, own_server, queue_name, name="heir")
             try:
                 eventually(lambda: finals(queue) == added, within=120, why=f"{finals(queue)} of {added} done")
