@@ -8,7 +8,9 @@
 
 FROM python:3.11-slim AS build
 WORKDIR /src
-RUN python -m venv --copies /opt/echomq-pool
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends binutils \
+ && python -m venv /opt/echomq-pool
 COPY pyproject.toml README.md LICENSE ./
 COPY echomq_pool ./echomq_pool
 COPY lua ./lua
@@ -16,7 +18,8 @@ COPY config ./config
 # tzdata (the package) carries the time zones: the slim image has none.
 RUN /opt/echomq-pool/bin/pip install --no-cache-dir --disable-pip-version-check ".[uvloop,titles]" \
  && /opt/echomq-pool/bin/pip uninstall --yes --quiet pip setuptools \
- && find /opt/echomq-pool -name tests -type d -prune -exec rm -rf {} +
+ && find /opt/echomq-pool -name tests -type d -prune -exec rm -rf {} + \
+ && find /opt/echomq-pool -name '*.so' -exec strip --strip-unneeded {} +
 
 FROM python:3.11-slim
 COPY --from=build /opt/echomq-pool /opt/echomq-pool
