@@ -6,7 +6,7 @@
      ARGV[2] msgpack {name, startDate?, endDate?, tz?, pattern?, every?, limit?, offset?}, dates in ms
      ARGV[3] scheduler id   ARGV[4] template data JSON   ARGV[5] msgpack template options
      ARGV[6] msgpack options of the job to make   ARGV[7] now ms   ARGV[8] key base   ARGV[9] unused
-     Returns {job id, delay ms}, -10 the next job exists (pattern), -11 32 slots in a row are occupied (every). ]]
+     Returns {job id, delay ms}, -10 the next job exists (pattern), -11 no free slot within 32 steps (every). ]]
 local call = redis.call
 --- @include "default_cap"
 --- @include "remove_hard"
@@ -74,12 +74,12 @@ elseif every and not changed then
   moment = tonumber(previous)
 end
 if every then
-  local tried = 1
+  local steps = 0
   while occupied(moment) do
-    if tried == 32 then
+    if steps == 32 then
       return -11
     end
-    moment, tried = moment + every, tried + 1
+    moment, steps = moment + every, steps + 1
   end
 elseif not removed and occupied(moment) then
   return -10

@@ -176,11 +176,11 @@ def test_a_changed_period_starts_anew(series: Wire) -> None:
     assert series.get("repeat:s")["offset"] == "4818", "a replaced run leaves the old offset"
 
 
-def test_occupied_slots_are_passed_over_up_to_thirty_two(series: Wire) -> None:
-    for n in range(31):
+def test_occupied_slots_are_passed_over_for_thirty_two_steps(series: Wire) -> None:
+    for n in range(32):
         series.client.hset(series.key(slot(START + n * 10_000)), "name", "finished long ago")
-    last = START + 31 * 10_000
-    assert series.upsert_scheduler("s", EVERY) == [slot(last), 310_000]
+    last = START + 32 * 10_000
+    assert series.upsert_scheduler("s", EVERY) == [slot(last), 320_000]
     remove(series)
     series.client.hset(series.key(slot(last)), "name", "one more")
     assert series.upsert_scheduler("s", EVERY) == -11
