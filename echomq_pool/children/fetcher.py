@@ -3,7 +3,7 @@
 
 A take costs a round trip, so one is started only for a free slot and only where there may be work: after a job, a
 marker, a due time, the end of a rate limit, or a whole `drain_delay` of silence. While takes bring jobs their number
-per turn doubles, so that an empty process with a hundred slots fills in a few round trips.
+per turn grows, so that an empty process with a hundred slots fills in a few round trips.
 
 The blocking call consumes the marker it returns. Whoever consumed one and cannot take puts one back, so that another
 process wakes for the job (a lost marker would let it wait until somebody's block runs out).
@@ -93,7 +93,9 @@ class Fetcher:
                 break
             for _ in range(min(free, source.burst)):
                 self._start(source)
-        if self._open and len(self.slots) < self._concurrency:
+        # With every slot busy one queue has nothing to ask for. Of several, a silent one must be listened to all
+        # the same: its neighbours may keep the slots busy for ever by fetching as they settle.
+        if self._open and (len(self.slots) < self._concurrency or len(self.sources) > 1):
             for source in self.sources:
                 if not source.ready and source.waiter is None and source.limited is None:
                     source.waiter = asyncio.get_running_loop().create_task(self._wait(source))

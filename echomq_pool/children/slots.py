@@ -139,8 +139,9 @@ class Slots:
         if self._timeout_ms:
             run.deadline_ms = run.started_ms + self._timeout_ms
             self._ledger.mark_deadline()
-            self._watch.add(run)
         run.future = self._executor.start(run.job)
+        if self._timeout_ms:
+            self._watch.add(run)
         try:
             return await run.future
         except asyncio.CancelledError:

@@ -97,11 +97,9 @@ class Watch:
         """Acts on what has come to pass for `run`; True when its lease is to be renewed from here."""
         if not self._ours(run):
             return False
-        if run.ended_ms:
-            if now >= run.ended_ms + OBEY_MS and run.ended_by in ("timeout", "cancel"):
-                self._verdicts.condemn(run)
-        elif run.deadline_ms and now >= run.deadline_ms:
-            self._verdicts.expire(run)
+        limit = self._limit_of(run)
+        if now >= limit:
+            (self._verdicts.condemn if run.ended_ms else self._verdicts.expire)(run)
         age = now - self.stamp(run)
         if age >= self._duration_ms:
             self._verdicts.doubt(run)
@@ -120,12 +118,17 @@ class Watch:
         moments = [max(stamp + self._late_ms, run.asked_ms + self._again_ms)]
         if now < stamp + self._duration_ms:
             moments.append(stamp + self._duration_ms)
-        if run.ended_ms:
-            if run.ended_by in ("timeout", "cancel"):
-                moments.append(run.ended_ms + OBEY_MS)
-        elif run.deadline_ms:
-            moments.append(run.deadline_ms)
+        moments.append(self._limit_of(run))
         return max(min(moments), now + 1)
+
+    @staticmethod
+    def _limit_of(run: Run) -> int:
+        """When a run in progress has used its time, or, once cancelled for that, its time to obey."""
+        if run.future is None:
+            return NEVER
+        if run.ended_ms:
+            return run.ended_ms + OBEY_MS if run.ended_by in ("timeout", "cancel") else NEVER
+        return run.deadline_ms or NEVER
 
     def _renew(self, source: Source, now: int) -> None:
         """Renews what is late, and in the same call all that is a tick old."""

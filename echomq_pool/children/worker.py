@@ -97,7 +97,9 @@ class Worker(Child):
         return Wiring(
             config=self.config,
             group=self.group,
-            worker_name=f"{self.config.name}/{self.context.id}",
+            worker_name="".join(
+                c if "!" <= c <= "~" else "-" for c in f"{self.config.name}/{self.context.id}"
+            ),
             library=load_library(),
             clock=self.clock,
             on_connect=self._connected,
@@ -183,8 +185,7 @@ class Worker(Child):
             self._condemn(run)
 
     def _expire(self, run: Run) -> None:
-        if run.future is not None:  # a job that still waits for its turn has not used its time
-            self._end(run, "timeout", f"job exceeded its time limit of {self.group.timeout_ms} ms")
+        self._end(run, "timeout", f"job exceeded its time limit of {self.group.timeout_ms} ms")
 
     def _condemn(self, run: Run) -> None:
         """Asks for the end of this process, since a job in it does not end; takes nothing more."""
@@ -224,8 +225,7 @@ class Worker(Child):
         if not stop.fast:
             await self._slots_done(max(left_ms - margin_ms, 0) / 1000)
         for run in list(self.ledger):
-            if self.executor.stoppable or run.future is None:
-                self._end(run, "stop", "stopped")
+            self._end(run, "stop", "the worker stops")
         for slot in self._taking():
             slot.cancel()
         if stop.fast and not any(link.connected for link in self.links):

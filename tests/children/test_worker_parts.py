@@ -141,7 +141,7 @@ def test_a_waiting_suspect_can_be_cancelled(valkey_server: Server, queue_name: s
     with Hub(config_for(valkey_server, (queue_name,), "processors:work")) as hub:
         eventually(lambda: len(hub.held) == 2)
         hub.send(Cancel(queue_name, suspect, "not needed"))
-        jobs.ended(suspect, "failed", within=1)
+        jobs.ended(suspect, "failed", within=1.8)
         jobs.ended(first, "completed")
     assert jobs.field(suspect, "failedReason") == "not needed"
 

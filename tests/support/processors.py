@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from echomq_pool.errors import DelayedError, RateLimitError, UnrecoverableError, WaitingError
+from echomq_pool.errors import DelayedError, JobCancelled, RateLimitError, UnrecoverableError, WaitingError
 
 
 def note(job: Any, word: str) -> None:
@@ -299,3 +299,10 @@ async def flaky_slowly(job: Any) -> str:
     if job.attempts_made < job.data["fails"]:
         raise ValueError("not yet")
     return "at last"
+
+
+def obedient_sync(job: Any) -> None:
+    """Waits in its thread until it is told to stop."""
+    while not job.cancelled:
+        time.sleep(0.01)
+    raise JobCancelled(job.cancel_reason)
