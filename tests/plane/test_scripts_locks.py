@@ -97,7 +97,7 @@ def test_a_lapsed_lock_is_not_brought_back(held: Wire) -> None:
 
 
 def test_a_lock_is_released_by_its_token_only(held: Wire) -> None:
-    """promise 3.11 (its lock-plane form)"""
+    """promise 3.11"""
     assert held.on("releaseLock", LOCK, "stale:0", "") == 0
     assert held.get(LOCK) == "w:0"
     assert held.on("releaseLock", LOCK, "w:0", "") == 1
