@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 --- @include "default_cap"
 --- @include "store"
--- The first half of the four add scripts, up to the storing. It expects counter_key, meta_key,
--- completed_key, events and may_replace, and leaves args, opts, base, name, timestamp, parent_key, parent (JSON), meta, cap, id and job. The rare
--- branches make their functions when they run.
+-- The first half of the four add scripts, up to the storing. It expects counter_key, meta_key, completed_key, events
+-- and may_replace, and leaves args, opts, base, name, timestamp, parent_key, parent (JSON), meta, cap, id and job.
+-- The rare branches make their functions when they run.
 local args, opts = cmsgpack.unpack(ARGV[1]), cmsgpack.unpack(ARGV[3])
 local base, id, name, timestamp, parent_key = args[1], args[2], args[3], args[4], args[5]
 if parent_key and call('EXISTS', parent_key) == 0 then
