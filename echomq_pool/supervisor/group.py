@@ -23,7 +23,6 @@ from echomq_pool.supervisor.report import Report
 from echomq_pool.supervisor.spec import (
     NEVER_MS,
     AutoShutdown,
-    Backoff,
     ChildSpec,
     GroupSpec,
     Patience,
@@ -217,15 +216,16 @@ class Group(Node):
     def child_failed(self, node: Node, cause: str, final: bool, forked: bool = True) -> None:
         """A start that did not succeed: an answer for who asked, final at the first start, else an attempt."""
         self.world.emit(Report(self.id, "start_error", cause, node.offender()))
-        node.tell_starters(Result(error="start_error", detail=cause))
         asked, node.asked = node.asked, ""
+        if asked == "start":
+            self.problem = f"{node.id}: {cause}"
+        node.tell_starters(Result(error="start_error", detail=cause))
         if isinstance(node, Leaf) and self.surge.failed(node, cause):
             return self.advance(node)
         if self.state is State.STOPPING or asked == "restart":
             self._forget_temporary(node)
             return self.advance(node)
         if asked == "start":
-            self.problem = f"{node.id}: {cause}"
             self.remove(node)
             return self.advance(node)
         if self.state is State.STARTING and not node.was_up:
@@ -296,9 +296,8 @@ class Group(Node):
         return self._schedule(node, self.world.now + delay, crashed=False)
 
     def _delay(self, node: Node, least: int) -> int:
-        backoff: Backoff = node.spec.backoff  # type: ignore[attr-defined]  # Leaf and Group both have a spec
         node.failures += 1
-        return max(least, restart_delay(backoff, node.failures - 1, self.world.rng))
+        return max(least, restart_delay(_spec_of(node).backoff, node.failures - 1, self.world.rng))
 
     def _schedule(self, node: Node, at: int, *, crashed: bool) -> None:
         """Restart at that time. After a crash the others stop now; after a failed start they stay until the retry."""
@@ -341,11 +340,16 @@ class Group(Node):
         if node in self.children:
             self.children.remove(node)
             self.numbers.give_back(node.id)
+        node.retired = True  # a step that still names it must not start it
         node.set_timer(0, None)
 
     def _forget_temporary(self, node: Node) -> None:
         if node.restart is Restart.TEMPORARY or node.retired:
             self.remove(node)
+
+    def awaited(self, node: Node) -> bool:
+        """Whether a round is going to start that child."""
+        return any(step.do is Do.START and step.covers(node) for step in self.steps)
 
     def drop_round(self) -> None:
         """Ends a round of restarts at an operator's word: what it has not started stays down."""
@@ -360,8 +364,8 @@ class Group(Node):
         self.world.emit(Report(self.id, "child_terminated", reason.text, node.offender(), trouble=trouble))
 
     def _report_stop(self, node: Node, reason: ExitReason) -> None:
-        brutal = reason.kind is Why.KILLED and getattr(node, "spec", None) is not None
-        if reason.clean_stop(node.restart) or (brutal and node.spec.shutdown == "brutal_kill"):  # type: ignore[attr-defined]
+        brutal = reason.kind is Why.KILLED and _spec_of(node).shutdown == "brutal_kill"
+        if reason.clean_stop(node.restart) or brutal:
             return
         if self.spec.pool and self.state is State.STOPPING:
             self._dirty.append((node.id, reason))

@@ -78,7 +78,8 @@ def terminate_child(group: Group, who: Who, answer: Answer) -> None:
         return answer(Result(True) if gone else Result(error=word))
     if group.spec.pool and not node.retired:
         node.retired = True
-        group.target = max(0, group.target - 1)
+        if node is not _pending_heir(group):
+            group.target = max(0, group.target - 1)
     if node.live:
         node.stoppers.append(answer)
         if node.state is not State.STOPPING:
@@ -115,7 +116,7 @@ def _stopped(group: Group, who: Who) -> tuple[Node | None, str]:
     node, word = find(group, who)
     if node is None:
         return None, word
-    if node.state is State.DOWN:
+    if node.state is State.DOWN and not group.awaited(node):
         return (node, "") if group.state is State.RUNNING else (None, "not_running")
     return None, "running" if node.state in (State.RUNNING, State.STOPPING) else "restarting"
 
@@ -165,7 +166,7 @@ def scale(group: Group, count: int, busy: Mapping[int, int], answer: Answer) -> 
     limit = group.spec.max_children
     if limit is not None and count > limit:
         return answer(Result(error="max_children", detail=f"at most {limit}"))
-    heir = group.surge.active.heir if group.surge.active else None
+    heir = _pending_heir(group)
     present = [c for c in group.children if not c.retired and c is not heir]
     group.target, group.problem = count, ""
     if count <= len(present):
@@ -177,6 +178,12 @@ def scale(group: Group, count: int, busy: Mapping[int, int], answer: Answer) -> 
         assert group.spec.template is not None
         launch(group, group.make(group.copy_of(group.spec.template)), "start", gather)
     return None
+
+
+def _pending_heir(group: Group) -> Node | None:
+    """The one that is to take another's place and does not count yet."""
+    swap = group.surge.active
+    return swap.heir if swap is not None and not swap.dismissed else None
 
 
 def _worth(node: Node, busy: Mapping[int, int]) -> tuple[bool, int, int, int]:

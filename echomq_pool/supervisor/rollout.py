@@ -91,11 +91,15 @@ class Rollout:
         assert not isinstance(spec, GroupSpec)
         group.surge.request(Swap(old, spec, WHY, once, hold=hold, on_held=held))
 
+    def _living(self) -> list[tuple[Group, GroupSpec]]:
+        """Groups at work. The others only take the new specification, and follow it at their next start."""
+        return [(group, new) for group, new in self._pairs if group.state in (State.STARTING, State.RUNNING)]
+
     # --- the phases ------------------------------------------------------------------------------------
 
     def _statics(self, *, surge: bool) -> list[tuple[Group, Leaf, Spec]]:
         found: list[tuple[Group, Leaf, Spec]] = []
-        for group, new in self._pairs:
+        for group, new in self._living():
             specs = {s.id: s for s in new.children}
             for child in group.children:
                 twin = specs.get(child.id)
@@ -109,7 +113,7 @@ class Rollout:
             self._todo.append(lambda g=group, o=old, s=spec: self._swap(g, o, s))  # type: ignore[misc]
 
     def _canaries(self) -> None:
-        for group, new in self._pairs:
+        for group, new in self._living():
             old = next(iter(_elders(group, new)), None)
             if old is not None and new.template is not None:
                 self._swap(group, old, new.template, hold=True)
@@ -124,27 +128,33 @@ class Rollout:
         self._swap(group, old, spec)
 
     def _newcomers(self) -> None:
-        for group, new in self._pairs:
+        for group, new in self._living():
             known = {child.id for child in group.children}
             for spec in new.children:
                 if spec.id not in known:
                     self._todo.append(lambda g=group, s=spec: self._add(g, s))  # type: ignore[misc]
 
     def _add(self, group: Group, spec: Spec) -> None:
+        if group.state is not State.RUNNING:
+            return self.abort(f"{group.id} does not run")
         self._waiting += 1
         node = group.make(spec)
         self._undo.append(lambda: _take_away(group, node))
-        requests.launch(group, node, "start", lambda result: self._done(result.ok, result.detail))
+        return requests.launch(group, node, "start", lambda result: self._done(result.ok, result.detail))
 
     def _roll(self) -> None:
         """From here on nothing is undone: the new generation works."""
         self._undo = []
-        for group, new in self._pairs:
+        for group, new in self._living():
             if new.template is None:
                 continue
+            held = group.surge.active
             for old in _elders(group, new):
-                if group.surge.active is None or group.surge.active.old is not old:
+                if held is None or held.old is not old:
                     self._swap(group, old, new.template)
+                else:
+                    self._waiting += 1
+                    held.done = _Once(self._done)
         for group, _ in self._pairs:
             group.surge.release()
 

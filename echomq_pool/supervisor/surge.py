@@ -66,6 +66,8 @@ class Surge:
         """Takes its turn; a second request for the same child is answered at once."""
         if any(s.old is swap.old for s in [*self._queue, *([self.active] if self.active else [])]):
             return swap.done(False, "already being replaced")
+        if self._group.state not in (State.STARTING, State.RUNNING):
+            return swap.done(False, "its group does not run")
         self._queue.append(swap)
         return self.pump()
 

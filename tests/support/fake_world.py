@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A world without processes for the supervision tree: a clock that is moved by hand and children that follow a script."""
+"""A world without processes for the supervision tree: a clock moved by hand, children that follow scripts."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ class Fake:
         self._tickets = itertools.count(1)
         self._starts: dict[str, int] = {}
         self.most_alive = 0
+        self.unborn: set[int] = set()  # spawned, but the fork will be reported as failed
 
     # --- time ---
 
@@ -62,7 +63,7 @@ class Fake:
     def advance(self, ms: int = 0) -> Fake:
         """Lets that much time pass; everything due happens in its order."""
         end = self.now + ms
-        while True:
+        for _ in range(20_000):
             at = self._events[0][0] if self._events else None
             tick = self.tree.next_deadline()
             due = min((t for t in (at, tick) if t is not None), default=None)
@@ -73,6 +74,8 @@ class Fake:
                 heapq.heappop(self._events)[2]()
             else:
                 self.do(self.tree.tick(self.now))
+        else:
+            raise AssertionError(f"endless: {self.log[-12:]}")
         self.now = end
         return self
 
@@ -107,6 +110,7 @@ class Fake:
         word = script.starts[min(count, len(script.starts)) - 1]
         self.log.append(("start", child))
         if word == "nofork":
+            self.unborn.add(handle)
             return self.later(0, lambda: self.do(self.tree.fork_failed(self.now, handle, "EAGAIN")))
         self.alive[handle] = action.spec
         self.most_alive = max(self.most_alive, len(self.alive))
@@ -121,7 +125,9 @@ class Fake:
         elif word == "ignore":
             self.later(ms, lambda: self.ignore(handle))
         elif word == "die":
-            self.later(ms, lambda: self.end(handle, ExitReason(Why.BOOT_FAILED, detail="died before its ack")))
+            self.later(
+                ms, lambda: self.end(handle, ExitReason(Why.BOOT_FAILED, detail="died before its ack"))
+            )
 
     def ack(self, handle: int, info: Any = None) -> None:
         if handle in self.alive:
@@ -139,6 +145,8 @@ class Fake:
             self.end(handle, NORMAL)
 
     def _ask(self, action: AskStop) -> None:
+        if action.handle in self.unborn:
+            return
         assert action.handle in self.alive, "a child that is gone was asked to stop"
         self.asks.append(action)
         child = self.alive[action.handle].id
@@ -148,6 +156,8 @@ class Fake:
             self.later(script.stop, lambda: self.end(action.handle, script.reason))
 
     def _kill(self, action: Kill) -> None:
+        if action.handle in self.unborn:
+            return
         assert action.handle in self.alive, "a child that is gone got a signal"
         self.log.append((action.how, self.alive[action.handle].id))
         if action.how == "kill":
@@ -210,12 +220,18 @@ def child(name: str, restart: str = "permanent", **more: Any) -> ChildSpec:
     return ChildSpec(name, f"fake.children:{name.replace('-', '_')}", restart=Restart(restart), **more)
 
 
-def group(name: str, *children: Any, strategy: str = "one_for_one", budget: int = 1, **more: Any) -> GroupSpec:
+def group(
+    name: str, *children: Any, strategy: str = "one_for_one", budget: int = 1, **more: Any
+) -> GroupSpec:
     more.setdefault("backoff", AT_ONCE)
     more.setdefault("period_ms", 1_000)
     return GroupSpec(name, Strategy(strategy), tuple(children), max_restarts=budget, **more)
 
 
-def pool(name: str, count: int, template: ChildSpec | None = None, *, budget: int = 5, **more: Any) -> GroupSpec:
+def pool(
+    name: str, count: int, template: ChildSpec | None = None, *, budget: int = 5, **more: Any
+) -> GroupSpec:
     strategy = more.pop("strategy", "dynamic")
-    return group(name, strategy=strategy, template=template or child(name), count=count, budget=budget, **more)
+    return group(
+        name, strategy=strategy, template=template or child(name), count=count, budget=budget, **more
+    )

@@ -83,9 +83,13 @@ def test_significance_is_refused_where_it_cannot_work() -> None:
 @pytest.mark.parametrize("mode", [ANY, ALL])
 @pytest.mark.parametrize("strategy", ["one_for_one", "one_for_all", "rest_for_one"])
 @pytest.mark.parametrize("restart", ["temporary", "transient"])
-def test_a_significant_bystander_that_is_stopped_ends_nothing(mode: AutoShutdown, strategy: str, restart: str) -> None:
+def test_a_significant_bystander_that_is_stopped_ends_nothing(
+    mode: AutoShutdown, strategy: str, restart: str
+) -> None:
     """acceptance: significant_bystander"""
-    tree = group("root", child("p"), child("s", restart, significant=True), auto_shutdown=mode, strategy=strategy)
+    tree = group(
+        "root", child("p"), child("s", restart, significant=True), auto_shutdown=mode, strategy=strategy
+    )
     fake = Fake(tree).boot()
     fake.crash("p")
     assert not ended(fake)

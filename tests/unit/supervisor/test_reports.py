@@ -16,7 +16,9 @@ from tests.support.fake_world import CRASH, NORMAL, Fake, Script, child, group
 def test_a_report_is_one_line_of_bounded_length_and_depth() -> None:
     """acceptance: format_log_1, format_log_2"""
     deep = {"id": "a", "args": {"x": {"y": {"z": [1]}}}}
-    report = Report("root", "child_terminated", "line one\nline two\n" + "x" * 5_000 + "\nthe last line", deep)
+    report = Report(
+        "root", "child_terminated", "line one\nline two\n" + "x" * 5_000 + "\nthe last line", deep
+    )
     line = report.line(limit=300)
     assert len(line) <= 300
     assert "\n" not in line
@@ -95,7 +97,11 @@ def test_every_row_of_the_reason_table(why: Why) -> None:
     transient, planned, back = TABLE[why]
     assert reason.restarts(Restart.PERMANENT)
     assert not reason.restarts(Restart.TEMPORARY)
-    assert (reason.restarts(Restart.TRANSIENT), reason.planned, reason.hands_back) == (transient, planned, back)
+    assert (reason.restarts(Restart.TRANSIENT), reason.planned, reason.hands_back) == (
+        transient,
+        planned,
+        back,
+    )
 
 
 def test_78_means_that_no_restart_will_help() -> None:

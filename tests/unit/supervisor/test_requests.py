@@ -44,7 +44,12 @@ def test_the_spec_of_a_child_is_shown_whole_and_an_unknown_one_is_not_found() ->
     spec = child("a")
     fake = Fake(group("root", spec)).boot()
     assert fake.tree.get_childspec("root", "a").value == spec
-    assert (spec.shutdown, spec.restart, spec.significant, spec.start_timeout_ms) == (5_000, "permanent", False, 60_000)
+    assert (spec.shutdown, spec.restart, spec.significant, spec.start_timeout_ms) == (
+        5_000,
+        "permanent",
+        False,
+        60_000,
+    )
     assert fake.tree.get_childspec("root", "b").error == "not_found"
 
 
@@ -188,7 +193,9 @@ def test_children_are_listed_after_each_step_newest_first() -> None:
 @pytest.mark.parametrize("strategy", ["one_for_one", "one_for_all", "rest_for_one"])
 def test_a_wedged_restart_can_be_ended_and_delays_nothing(strategy: str) -> None:
     """acceptance: hanging_restart_loop, hanging_restart_loop_rest_for_one"""
-    tree = group("root", child("first"), child("wedged", backoff=SLOW), child("last"), strategy=strategy, budget=99)
+    tree = group(
+        "root", child("first"), child("wedged", backoff=SLOW), child("last"), strategy=strategy, budget=99
+    )
     fake = Fake(tree, {"wedged": Script(["ok", "error"], start_ms=2_000)}).boot().advance(2_000)
     first = fake.handle("first")
     fake.crash("wedged")
@@ -220,7 +227,9 @@ def test_a_wedged_restart_in_a_pool_can_be_ended_too() -> None:
 
 def test_a_whole_stop_is_not_delayed_by_a_wedged_start() -> None:
     """acceptance: hanging_restart_loop"""
-    fake = Fake(group("root", child("wedged", shutdown=500)), {"wedged": Script(["ok", "silent"], stop=None)}).boot()
+    fake = Fake(
+        group("root", child("wedged", shutdown=500)), {"wedged": Script(["ok", "silent"], stop=None)}
+    ).boot()
     fake.crash("wedged")
     fake.stop().advance(500)
     assert fake.finished is not None
@@ -320,3 +329,17 @@ def test_a_normal_end_of_an_asked_stop_is_an_error_for_permanent_children_only()
     assert fake.said("shutdown_error") == []
     fake.call("terminate_child", "root", "p")
     assert fake.said("shutdown_error") == ["normal"]
+
+
+def test_a_child_that_waits_for_its_turn_in_a_round_cannot_be_deleted_under_it() -> None:
+    """Found by random lives: a deleted child was started by the round that still named it."""
+    tree = group("root", child("a"), child("b"), strategy="one_for_all", budget=9)
+    fake = Fake(tree, {"a": Script(start_ms=100)}).boot().advance(100)
+    fake.crash("a")
+    assert fake.call("delete_child", "root", "b").error == "restarting"
+    assert fake.call("restart_child", "root", "b").error == "restarting"
+    fake.advance(100)
+    assert fake.ids() == ["a", "b"]
+    fake.stop()
+    assert fake.finished is not None
+    assert fake.alive == {}

@@ -29,9 +29,16 @@ TEMPLATE = {"id": "w", "start": "pkg.mod:run"}
 def test_defaults_are_those_of_otp() -> None:
     """acceptance: sup_start_map"""
     spec = child_spec(GOOD)
-    assert spec == ChildSpec("a", "pkg.mod:run", {}, Restart.PERMANENT, 5_000, False, 60_000, Backoff(), 0, "fork")
+    assert spec == ChildSpec(
+        "a", "pkg.mod:run", {}, Restart.PERMANENT, 5_000, False, 60_000, Backoff(), 0, "fork"
+    )
     made = group_spec({"id": "g"})
-    assert (made.strategy, made.max_restarts, made.period_ms, made.auto_shutdown) == ("one_for_one", 1, 5_000, "never")
+    assert (made.strategy, made.max_restarts, made.period_ms, made.auto_shutdown) == (
+        "one_for_one",
+        1,
+        5_000,
+        "never",
+    )
     assert made.shutdown == "infinity"
 
 
@@ -69,7 +76,8 @@ def test_missing_fields_are_named(missing: str) -> None:
         ({"max_restarts": "many"}, "max_restarts"), ({"period_ms": 0}, "period_ms"),
         ({"period_ms": float("inf")}, "period_ms"), ({"auto_shutdown": "perhaps"}, "auto_shutdown"),
         ({"children": 3}, "children"), ({"children": [3]}, "child"), ({"children": [GOOD, GOOD]}, "duplicate id 'a'"),
-        ({"strategy": "dynamic"}, "template"), ({"strategy": "dynamic", "template": TEMPLATE, "children": [GOOD]}, "template"),
+        ({"strategy": "dynamic"}, "template"),
+        ({"strategy": "dynamic", "template": TEMPLATE, "children": [GOOD]}, "template"),
         ({"template": TEMPLATE, "children": [GOOD]}, "children"), ({"count": 2}, "count"),
         ({"strategy": "dynamic", "template": TEMPLATE, "auto_shutdown": "any_significant"}, "auto_shutdown"),
         ({"strategy": "dynamic", "template": TEMPLATE, "count": 3, "max_children": 2}, "max_children"),
@@ -96,7 +104,9 @@ def test_every_valid_combination_passes() -> None:
 
 
 def test_nested_mappings_become_a_tree() -> None:
-    made = group_spec({"id": "root", "children": [GOOD, {"id": "g", "strategy": "rest_for_one", "children": [GOOD]}]})
+    made = group_spec(
+        {"id": "root", "children": [GOOD, {"id": "g", "strategy": "rest_for_one", "children": [GOOD]}]}
+    )
     assert isinstance(made.children[0], ChildSpec)
     assert isinstance(made.children[1], GroupSpec)
     check_tree(made)

@@ -40,7 +40,10 @@ def test_a_group_round_starts_in_order_and_stops_in_exact_reverse() -> None:
 def test_an_ignoring_permanent_child_keeps_its_spec_without_a_process() -> None:
     """acceptance: sup_start_ignore_child"""
     fake = Fake(group("root", child("idle"), child("good")), {"idle": Script(["ignore"])}).boot()
-    assert fake.tree.which_children("root") == [("good", fake.handle("good"), "worker"), ("idle", None, "worker")]
+    assert fake.tree.which_children("root") == [
+        ("good", fake.handle("good"), "worker"),
+        ("idle", None, "worker"),
+    ]
     counts = fake.tree.count_children("root")
     assert counts is not None
     assert (counts["specs"], counts["active"]) == (2, 1)
@@ -103,7 +106,9 @@ def test_a_silent_start_is_aborted_and_then_killed() -> None:
 
 def test_an_ack_after_the_start_was_given_up_changes_nothing() -> None:
     """acceptance: ack timeout"""
-    fake = Fake(group("root", child("slow", start_timeout_ms=500)), {"slow": Script(["ok"], start_ms=900)}).boot()
+    fake = Fake(
+        group("root", child("slow", start_timeout_ms=500)), {"slow": Script(["ok"], start_ms=900)}
+    ).boot()
     fake.advance(5_000)
     assert fake.finished is not None
     assert fake.finished.outcome == "boot_failed"
@@ -111,14 +116,18 @@ def test_an_ack_after_the_start_was_given_up_changes_nothing() -> None:
 
 def test_a_slow_boot_within_its_time_is_left_alone() -> None:
     """case C050"""
-    fake = Fake(group("root", child("slow", start_timeout_ms=10_000)), {"slow": Script(start_ms=4_000)}).boot()
+    fake = Fake(
+        group("root", child("slow", start_timeout_ms=10_000)), {"slow": Script(start_ms=4_000)}
+    ).boot()
     fake.advance(60_000)
     assert fake.log == [("start", "slow"), ("up", "slow")]
 
 
 def test_infinite_patience_lasts_until_the_child_leaves_or_the_global_deadline_comes() -> None:
     """acceptance: sup_stop_infinity"""
-    tree = group("root", child("deaf", shutdown="infinity"), group("inner", child("slow", shutdown="infinity")))
+    tree = group(
+        "root", child("deaf", shutdown="infinity"), group("inner", child("slow", shutdown="infinity"))
+    )
     fake = Fake(tree, {"slow": Script(stop=9_000), "deaf": Script(stop=None)}).boot()
     fake.stop(within=20_000).advance(9_000)
     assert ("kill", "slow") not in fake.log
@@ -131,7 +140,9 @@ def test_infinite_patience_lasts_until_the_child_leaves_or_the_global_deadline_c
 
 def test_a_deaf_child_is_killed_when_its_own_patience_is_over() -> None:
     """acceptance: sup_stop_timeout"""
-    fake = Fake(group("root", child("good"), child("deaf", shutdown=1_000)), {"deaf": Script(stop=None)}).boot()
+    fake = Fake(
+        group("root", child("good"), child("deaf", shutdown=1_000)), {"deaf": Script(stop=None)}
+    ).boot()
     fake.stop().advance(999)
     assert ("kill", "deaf") not in fake.log
     fake.advance(1)
@@ -152,7 +163,9 @@ def test_pool_children_are_stopped_together_under_one_time() -> None:
 def test_a_brutal_kill_comes_at_once_and_for_that_child_only() -> None:
     """acceptance: sup_stop_brutal_kill, sup_stop_brutal_kill_dynamic"""
     brutal = child("brutal", shutdown="brutal_kill")
-    fake = Fake(group("root", child("good"), brutal, pool("w", 10, child("w", shutdown="brutal_kill")))).boot()
+    fake = Fake(
+        group("root", child("good"), brutal, pool("w", 10, child("w", shutdown="brutal_kill")))
+    ).boot()
     fake.stop()
     assert [entry for entry in fake.log if entry[0] == "ask"] == [("ask", "good")]
     assert sum(what == "kill" for what, _ in fake.log) == 11
