@@ -251,4 +251,5 @@ def describe(jobs: Sequence[Sequence[Any]]) -> str:
         return "it held no jobs"
     named = ", ".join(f"{queue}/{job_id} ({age} ms) to {where}" for queue, job_id, age, where in jobs[:SHOWN])
     more = f" and {len(jobs) - SHOWN} more" if len(jobs) > SHOWN else ""
-    return f"{len(jobs)} jobs given back: {named}{more}"
+    count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+    return f"{count} given back: {named}{more}"

@@ -12,10 +12,14 @@ from dataclasses import replace
 import pytest
 
 from echomq_pool.children.leases import NEVER
+from echomq_pool.children.queue_links import QueueLinks
+from echomq_pool.clock import SYSTEM_CLOCK
+from echomq_pool.config.schema import PoolConfig, RedisConfig
 from echomq_pool.errors import LinkDown
 from echomq_pool.ipc.messages import Cancel, Expired, Held, Lost, Quiet, Stats, Stop
 from echomq_pool.plane.base import HeldRow
 from tests.children.stage import LEASE, Stage, group, now_ms, stage_on
+from tests.support.planes import LIBRARY
 from tests.support.servers import Server
 from tests.support.waiting import eventually_async
 
@@ -231,6 +235,29 @@ async def test_groups_of_different_cadence_are_served_by_their_own_ticks(
         word = stage.board.renewed_ms(worker.slot, 0)
         await eventually_async(lambda: stage.board.renewed_ms(worker.slot, 0) > word)
         assert stage.board.renewed_ms(worker.slot, 1) == 0
+
+
+async def test_what_is_held_on_a_queue_that_a_reload_removed_harms_nobody(stage: Stage) -> None:
+    """law 9: its worker renews it itself while it drains."""
+    stage.add()
+    worker = stage.worker()
+    (job,) = await worker.take()
+    stage.tell(Held(worker.id, [job, replace(job, queue="removed", id="x")], full=True, end=True))
+    await eventually_async(lambda: stage.board.renewed_ms(worker.slot, 0))
+    assert len(stage.child.book) == 2
+    assert stage.lock_ttl(job.id) > 0
+
+
+def test_in_a_cluster_every_queue_has_a_link_of_its_own() -> None:
+    """design section 7: a queue lives in one slot, its link stays at that slot's node."""
+    config = PoolConfig(redis=RedisConfig(cluster=True), workers=(group("a", "b"),))
+    for cluster, links in ((True, 2), (False, 1)):
+        config = replace(config, redis=replace(config.redis, cluster=cluster))
+        made = QueueLinks(config, "part", SYSTEM_CLOCK, LIBRARY, lambda queues, state: None)
+        assert len(made.links) == links
+        assert (made.of("a") is made.of("b")) == (not cluster)
+        assert not made.linked().connected
+        assert not made.connected("a")
 
 
 # --- the word on the board ------------------------------------------------------------------------------------

@@ -501,6 +501,7 @@ def test_the_evidence_names_the_reason_the_age_and_the_memory() -> None:
 def test_a_long_list_of_jobs_is_one_line() -> None:
     """promise 2.5"""
     assert describe([]) == "it held no jobs"
+    assert describe([["q", "7", 5, "wait"]]) == "1 job given back: q/7 (5 ms) to wait"
     text = describe([["q", str(i), 5, "wait"] for i in range(30)])
     assert text.startswith("30 jobs given back: q/0 (5 ms) to wait, ")
     assert text.endswith(" and 10 more")
