@@ -251,7 +251,7 @@ def test_a_limited_queue_goes_on_at_its_rate(valkey_server: Server, queue_name: 
 def test_a_job_of_a_scheduler_makes_its_successor_before_it_runs(
     valkey_server: Server, queue_name: str, tmp_path: Path
 ) -> None:
-    """case C093, C098: the series advances, every run has a name and data, one delayed job at a time."""
+    """case C093: the series advances, every run has a name and data, one delayed job at a time."""
     jobs = Jobs(valkey_server, queue_name)
     path = tmp_path / "notes"
     with Hub(config_for(valkey_server, (queue_name,), "processors:work")):
@@ -266,6 +266,24 @@ def test_a_job_of_a_scheduler_makes_its_successor_before_it_runs(
     for key in jobs.client.scan_iter(match=jobs.key("repeat:tick:*")):
         if jobs.client.type(key) == b"hash":
             assert jobs.client.hget(key, "name") == b"ticker"
+
+
+def test_a_job_may_upsert_its_own_scheduler_while_it_runs(
+    valkey_server: Server, queue_name: str, tmp_path: Path
+) -> None:
+    """case C098: no ghost occurrence: every run has its name and data, no hash is half written."""
+    jobs = Jobs(valkey_server, queue_name)
+    path = tmp_path / "notes"
+    data = json.dumps({"notes": str(path), "url": valkey_server.url})
+    with Hub(config_for(valkey_server, (queue_name,), "processors:reschedules")):
+        jobs.upsert_scheduler("own", {"name": "ticker", "every": 300}, data=data, template={})
+        eventually(lambda: len(notes(path)) >= 8)
+    assert {row[0] for row in notes(path)} == {"run:ticker"}
+    assert jobs.count("failed") == 0
+    for key in jobs.client.scan_iter(match=jobs.key("repeat:own:*")):
+        if jobs.client.type(key) == b"hash":
+            assert jobs.client.hget(key, "name") == b"ticker"
+            assert json.loads(jobs.client.hget(key, "data"))["url"] == valkey_server.url
 
 
 def test_a_deferred_failure_fails_with_exactly_that_text_unrun(

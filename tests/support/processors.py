@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from echomq_pool.api.queue import Queue
 from echomq_pool.errors import DelayedError, JobCancelled, RateLimitError, UnrecoverableError, WaitingError
 
 
@@ -306,3 +307,11 @@ def obedient_sync(job: Any) -> None:
     while not job.cancelled:
         time.sleep(0.01)
     raise JobCancelled(job.cancel_reason)
+
+
+async def reschedules(job: Any) -> str:
+    """Upserts the scheduler that it comes from while it runs."""
+    note(job, f"run:{job.name}")
+    async with Queue(job.queue_name, url=job.data["url"]) as queue:
+        await queue.upsert_job_scheduler("own", every=300, name="ticker", data=job.data)
+    return "again"
