@@ -23,7 +23,7 @@ RUN /opt/echomq-pool/bin/pip install --no-cache-dir --disable-pip-version-check 
 
 FROM python:3.11-slim
 COPY --from=build /opt/echomq-pool /opt/echomq-pool
-RUN useradd --system --uid 10001 --home-dir /app --shell /usr/sbin/nologin pool \
+RUN useradd --uid 10001 --no-create-home --home-dir /app --shell /usr/sbin/nologin pool \
  && mkdir -p /app /etc/echomq-pool /run/echomq-pool \
  && chown pool /app /run/echomq-pool
 COPY config/container.toml /etc/echomq-pool/pool.toml
