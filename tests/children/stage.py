@@ -27,6 +27,7 @@ from tests.support.servers import Server
 from tests.support.waiting import eventually_async
 
 LEASE = 1_200  # ms: long enough for a busy machine, short enough for many leases per test
+TICK = LEASE // 4
 M = TypeVar("M", bound=Message)
 now_ms = SYSTEM_CLOCK.mono_ms
 
@@ -221,3 +222,8 @@ async def stage_on(server: Server, *groups: WorkersConfig, hang_ms: int = 30_000
         await stage.crash()
         stage.client.config_set("slowlog-log-slower-than", 10_000)
         stage.client.close()
+
+
+async def for_leases(n: float) -> None:
+    """Lets `n` lock durations pass: what is tested is that nothing happens in them."""
+    await asyncio.sleep(n * LEASE / 1000)

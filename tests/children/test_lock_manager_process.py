@@ -18,8 +18,8 @@ from echomq_pool.children.stalled_checker import StalledChecker
 from echomq_pool.config.schema import PoolConfig, to_plain
 from echomq_pool.ipc.channel import Channel, pair
 from echomq_pool.ipc.messages import Down, Message, Ready, Recovered, Stop
+from tests.children.holders import HOLDER, process, runs
 from tests.children.stage import LEASE, Stage, Worker, config_for, group, now_ms
-from tests.children.test_undertaker import HOLDER, process, runs
 from tests.support.servers import Server
 from tests.support.waiting import eventually, eventually_async
 

@@ -1,92 +1,31 @@
 # SPDX-License-Identifier: MIT
-"""The sweep: two phases, bounded, loud, and never in the way of this pool's own leases."""
+"""The sweep: two phases, and never in the way of this pool's own leases."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-import time
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
 from echomq_pool.children.lock_manager import LockManager
 from echomq_pool.children.queue_links import queue_options
 from echomq_pool.children.stalled_checker import StalledChecker
-from echomq_pool.config.schema import WorkersConfig
-from echomq_pool.ipc.messages import Quiet, Resume, Stats, Stop
+from echomq_pool.ipc.messages import Quiet, Resume, Stop
 from echomq_pool.plane.base import Taken
 from tests.children.stage import LEASE, Stage, config_for, group, now_ms
+from tests.children.sweeping import INTERVAL, abandon, after_sweeps, checker_on, passed, stalled, sweeps
 from tests.support.planes import LIBRARY
 from tests.support.servers import Server
 from tests.support.waiting import eventually_async
-
-INTERVAL = 100  # ms, stalled_interval of `group`
-
-
-@asynccontextmanager
-async def checker_on(server: Server, *groups: WorkersConfig, passing: bool = True) -> AsyncIterator[Stage]:
-    """A running StalledChecker. With `passing` the board says all the time that the LockManager is on time."""
-    stage = Stage(server, config_for(server, *groups))
-
-    async def keep_passing() -> None:
-        while True:
-            stage.board.set_pass(now_ms())
-            await asyncio.sleep(0.01)
-
-    await stage.start(StalledChecker)
-    task = asyncio.create_task(keep_passing()) if passing else None
-    try:
-        yield stage
-    finally:
-        if task is not None:
-            task.cancel()
-        await stage.crash()
-        stage.client.config_set("slowlog-log-slower-than", 10_000)
-        stage.client.close()
 
 
 @pytest.fixture
 async def stage(server: Server, queue_name: str) -> AsyncIterator[Stage]:
     async with checker_on(server, group(queue_name)) as stage:
         yield stage
-
-
-def sweeps(stage: Stage) -> float:
-    return float(stage.child.metrics.counters.get("sweeps", 0))
-
-
-async def after_sweeps(stage: Stage, n: int) -> None:
-    """Waits for `n` more sweeps."""
-    target = sweeps(stage) + n
-    await eventually_async(lambda: sweeps(stage) >= target)
-
-
-def passed(stage: Stage) -> bool:
-    stage.board.set_pass(now_ms())
-    return True
-
-
-def abandon(stage: Stage, n: int = 1, queue: str = "", *, locked: bool = False, **fields: str) -> list[str]:
-    """Jobs in active whose worker is gone: without a lock, unless `locked`."""
-    ids = stage.add(n, queue=queue, **fields)
-    keys = stage.keys[queue or stage.queues[0]]
-    pipe = stage.client.pipeline()
-    for job_id in ids:
-        pipe.lmove(keys.key("wait"), keys.key("active"), "RIGHT", "LEFT")
-        pipe.hset(keys.job(job_id), "ats", "1")
-        if locked:
-            pipe.set(keys.lock(job_id), "another:1", px=60_000)
-    pipe.execute()
-    return ids
-
-
-def stalled(stage: Stage) -> set[str]:
-    found = stage.client.smembers(stage.keys[stage.queues[0]].key("stalled"))
-    return {member.decode() for member in found}
 
 
 # --- two phases ---------------------------------------------------------------------------------------------
@@ -340,187 +279,3 @@ async def test_quiet_stops_sweeps_and_resume_brings_them_back(stage: Stage) -> N
     stage.tell(Resume())
     await after_sweeps(stage, 1)
     assert (await stage.child.stop(Stop(now_ms() + 1_000))).reason == "shutdown"
-
-
-# --- loud, bounded ----------------------------------------------------------------------------------------------
-
-
-async def test_a_sweep_that_fails_is_logged_counted_and_repeated(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
-    """case C031"""
-    key = stage.keys[stage.queues[0]].key("stalled")
-    stage.client.delete(key)
-    stage.client.set(key, "of a wrong type")
-    (job_id,) = abandon(stage)
-    await eventually_async(lambda: any(s.counters.get("sweep_errors") for s in stage.heard(Stats)))
-    assert any(r.levelname == "ERROR" and stage.queues[0] in r.getMessage() for r in caplog.records)
-    assert "WRONGTYPE" in caplog.text
-    stage.client.delete(key)
-    await eventually_async(lambda: stage.waiting() == [job_id])
-
-
-async def test_twenty_thousand_orphans_are_swept_while_fetching_goes_on(
-    server: Server, queue_name: str
-) -> None:
-    """case C035"""
-    async with checker_on(server, group(queue_name, stalled_interval_ms=300)) as stage:
-        abandon(stage, 20_000)
-        keys = stage.keys[queue_name]
-        stage.client.hset(
-            keys.job("urgent"), mapping={"name": "n", "data": "{}", "opts": "{}", "priority": "1"}
-        )
-        stage.client.zadd(keys.key("prioritized"), {"urgent": 2**32})
-        started = time.monotonic()
-        taken = await stage.planes[queue_name].take(f"{uuid.uuid4()}:1")
-        assert isinstance(taken, Taken)
-        assert time.monotonic() - started < 5
-        await eventually_async(lambda: stage.client.llen(keys.key("wait")) >= 19_999, within=30)
-        assert stage.child.metrics.counters.get("sweep_errors", 0) == 0
-
-
-async def test_probe_reports_candidates_and_touches_nothing(stage: Stage) -> None:
-    """promise 4.11, 0.15, 2.4"""
-    stage.tell(Quiet())
-    await asyncio.sleep(2 * INTERVAL / 1000)
-    kept = abandon(stage, 3, locked=True)
-    assert await stage.child.probe(stage.queues[0]) == []
-    (gone,) = abandon(stage)
-    stage.count_scripts()
-    before = stage.client.dump(stage.keys[stage.queues[0]].key("active"))
-    assert await stage.child.probe(stage.queues[0]) == [gone]
-    assert stage.client.dump(stage.keys[stage.queues[0]].key("active")) == before
-    assert set(stage.active()) == {gone, *kept}
-    log = [entry["command"].split()[0] for entry in stage.client.slowlog_get(-1)]
-    assert log.count(b"LRANGE") == 1 + 1  # the probe's, and that of this test's own look
-    assert log.count(b"EXISTS") == 1 + 4  # one for the slice, and one for each id since it was not whole
-
-
-async def test_probe_asks_once_when_all_are_alive(stage: Stage) -> None:
-    """promise 4.11"""
-    stage.tell(Quiet())
-    await asyncio.sleep(2 * INTERVAL / 1000)
-    abandon(stage, 300, locked=True)
-    stage.count_scripts()
-    assert await stage.child.probe(stage.queues[0]) == []
-    log = [entry["command"].split()[0] for entry in stage.client.slowlog_get(-1)]
-    assert (log.count(b"LRANGE"), log.count(b"EXISTS")) == (1, 1)
-
-
-# --- the patterns that this one replaces ----------------------------------------------------------------------------
-
-
-class TwoTripChecker:
-    """The non-atomic checker of other ports: reads, decides here, then writes. Shown to be wrong, not used."""
-
-    def __init__(self, client: Any, base: str) -> None:
-        self.client, self.base = client, base
-
-    def find(self) -> list[str]:
-        ids = [i.decode() for i in self.client.lrange(self.base + "active", 0, -1)]
-        return [i for i in ids if not self.client.exists(f"{self.base}{i}:lock")]
-
-    def put_back(self, ids: list[str]) -> None:
-        for job_id in ids:
-            count = int(self.client.hget(self.base + job_id, "stc") or 0)
-            self.client.lrem(self.base + "active", 1, job_id)
-            self.client.rpush(self.base + "wait", job_id)
-            self.client.hset(self.base + job_id, "stc", count + 1)
-
-
-async def test_two_round_trips_can_recover_a_job_twice_and_the_script_cannot(
-    server: Server, queue_name: str
-) -> None:
-    """promise 2.19, 2.20, 2.23"""
-    async with checker_on(server, group(queue_name), passing=False) as stage:
-        (job_id,) = abandon(stage)
-        one, two = (TwoTripChecker(stage.client, stage.keys[queue_name].base) for _ in range(2))
-        first, second = one.find(), two.find()
-        one.put_back(first)
-        two.put_back(second)
-        assert stage.waiting() == [job_id, job_id]
-        keys = stage.keys[queue_name]
-        stage.client.delete(keys.key("wait"), keys.job(job_id))
-
-        (job_id,) = abandon(stage)
-        plane = stage.planes[queue_name]
-        assert await plane.sweep(1, 1) == []
-        await asyncio.sleep(0.01)  # past the guard of 1 ms
-        found = await asyncio.gather(*(plane.sweep(1, 1) for _ in range(20)))
-        assert [job for ids in found for job in ids] == [job_id]
-        assert stage.waiting() == [job_id]
-        assert stage.field(job_id, "stc") == "1"
-
-
-async def test_a_rule_by_time_is_wrong_both_ways_where_the_lease_is_right(
-    server: Server, queue_name: str
-) -> None:
-    """promise 0.20, 2.24: ten minutes, scaled to 300 ms: slow but alive is reclaimed, young but dead is not."""
-    async with checker_on(server, group(queue_name)) as stage:
-        stage.add(1)
-        slow = await stage.planes[queue_name].take(f"{uuid.uuid4()}:1")
-        assert isinstance(slow, Taken)
-        stage.client.pexpire(stage.keys[queue_name].lock(slow.job.id), 60_000)
-        limit_ms, started = 300, now_ms()
-        (dead,) = abandon(stage)
-        died = now_ms()
-        await eventually_async(lambda: dead in stage.waiting())
-        by_time_dead = now_ms() - died >= limit_ms  # what the rule would say of the dead one by then
-        await asyncio.sleep(max(0, limit_ms - (now_ms() - started)) / 1000)
-        by_time_slow = now_ms() - started >= limit_ms
-        assert by_time_slow  # the rule by time would have run it a second time
-        assert stage.active() == [slow.job.id]  # the lease rule leaves it
-        assert not by_time_dead or now_ms() - died < LEASE
-
-
-async def test_random_sweeps_renewals_and_ends_never_double_a_job(
-    valkey_server: Server, queue_name: str
-) -> None:
-    """promise 2.1, 2.20, 2.21: a small dose of interleavings."""
-    rng = random.Random(7)
-    async with checker_on(valkey_server, group(queue_name), passing=False) as stage:
-        plane = stage.planes[queue_name]
-        ids = stage.add(30)
-        held: dict[str, Taken] = {}
-
-        async def step() -> None:
-            what = rng.choice(["take", "take", "sweep", "sweep", "die", "finish", "extend"])
-            if what == "take":
-                found = await plane.take(f"{uuid.uuid4()}:1")
-                if isinstance(found, Taken):
-                    held[found.job.id] = found
-            elif what == "sweep":
-                await plane.sweep(10_000, 1)
-                await asyncio.sleep(0.002)
-            elif held:
-                job_id = rng.choice(sorted(held))
-                taken = held[job_id]
-                if what == "die":
-                    stage.client.delete(stage.keys[queue_name].lock(job_id))
-                    del held[job_id]
-                elif what == "finish":
-                    await plane.complete(taken.job, taken.token, b"1")
-                    del held[job_id]
-                else:
-                    assert await plane.extend([(job_id, taken.token)]) == []
-
-        for _ in range(600):
-            await step()
-            places = stage.waiting() + stage.active()
-            assert len(places) == len(set(places))
-        done = stage.client.zrange(stage.keys[queue_name].key("completed"), 0, -1)
-        assert sorted([*stage.waiting(), *stage.active(), *(i.decode() for i in done)]) == sorted(ids)
-
-
-async def test_a_settled_frame_lost_with_a_worker_is_no_stall(server: Server, queue_name: str) -> None:
-    """case C036: a job in completed never becomes stalled, whatever was marked before."""
-    async with checker_on(server, group(queue_name)) as stage:
-        stage.add()
-        token = f"{uuid.uuid4()}:1"
-        taken = await stage.planes[queue_name].take(token)
-        assert isinstance(taken, Taken)
-        await eventually_async(lambda: stalled(stage) == {taken.job.id})
-        await stage.planes[queue_name].complete(taken.job, token, b"1")
-        await after_sweeps(stage, 3)
-        assert stage.waiting() == []
-        assert stage.client.zcard(stage.keys[queue_name].key("completed")) == 1

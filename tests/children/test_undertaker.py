@@ -1,75 +1,27 @@
 # SPDX-License-Identifier: MIT
-"""Recovery of dead workers: real processes killed with -9, real servers, real connections."""
+"""Recovery of dead workers: what comes back, where it goes, what it costs."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
 
-from echomq_pool.children.base import EXIT_ORPHANED
-from echomq_pool.children.orphans import Pidfds
 from echomq_pool.children.undertaker import describe, evidence_of
 from echomq_pool.ipc.messages import Down, Lost, Recovered, Stop
+from tests.children.holders import HOLDER, process
 from tests.children.stage import LEASE, Stage, group, now_ms, stage_on
 from tests.support.servers import Server
-from tests.support.waiting import eventually, eventually_async
-
-SLEEPER = "import time; time.sleep(600)"
-# A worker as the server sees it: a connection with a command under way, and a process group with a child in it.
-HOLDER = """
-import socket, subprocess, sys, time
-sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-sock.sendall(b"CLIENT ID\\r\\n")
-client = sock.recv(100).decode().strip().lstrip(":")
-child = subprocess.Popen(["sleep", "600"])
-print(client, child.pid, flush=True)
-time.sleep(600)
-"""
+from tests.support.waiting import eventually_async
 
 
 @pytest.fixture
 async def stage(server: Server, queue_name: str) -> AsyncIterator[Stage]:
     async with stage_on(server, group(queue_name, lease=30_000)) as stage:
         yield stage
-
-
-@contextmanager
-def process(code: str, *args: str) -> Iterator[subprocess.Popen[str]]:
-    """A Python process in a group of its own; killed with its group and reaped at the end."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", code, *args], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        yield child
-    finally:
-        child.kill()
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        assert child.stdout is not None
-        child.stdout.close()
-
-
-def runs(pid: int) -> bool:
-    """Whether a process exists and is no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def clients(stage: Stage) -> set[int]:
-    return {int(row["id"]) for row in stage.client.client_list()}
 
 
 # --- a worker dies --------------------------------------------------------------------------------------------
@@ -267,40 +219,6 @@ async def test_other_leases_are_renewed_while_a_death_cannot_be_dealt_with(
         assert len((await stage.hears(Recovered)).jobs) == 1
 
 
-# --- its connections --------------------------------------------------------------------------------------------
-
-
-async def test_the_connections_of_a_dead_worker_are_cut_first(stage: Stage) -> None:
-    """design section 3: nothing it sent can still be executed."""
-    stage.add()
-    worker = stage.worker()
-    await worker.take()
-    with stage.server.client() as left, stage.server.client() as other:
-        mine, stranger = left.client_id(), other.client_id()
-        worker.down(client_ids=[mine, 999_999_999])
-        recovered = await stage.hears(Recovered)
-        assert len(recovered.jobs) == 1
-        assert mine not in clients(stage)
-        assert stranger in clients(stage)
-
-
-async def test_recovery_goes_on_without_permission_to_kill_clients(
-    own_server: Server, queue_name: str
-) -> None:
-    """design section 3: the sweep is the net."""
-    with own_server.client() as admin:
-        admin.execute_command("ACL", "SETUSER", "default", "-client|kill")
-        async with stage_on(own_server, group(queue_name, lease=30_000)) as stage:
-            stage.add()
-            worker = stage.worker()
-            await worker.take()
-            worker.down(client_ids=[admin.client_id()])
-            recovered = await stage.hears(Recovered)
-            assert len(recovered.jobs) == 1
-            assert stage.child.metrics.counters["client_kills_refused"] == 1
-            assert admin.ping()
-
-
 # --- how jobs are settled ---------------------------------------------------------------------------------------
 
 
@@ -418,75 +336,6 @@ async def test_a_stop_waits_for_the_recovery_under_way(stage: Stage) -> None:
     await stage.child.stop(Stop(now_ms() + 5_000))
     assert len(stage.waiting()) == 2
     assert len(stage.heard(Recovered)) == 1
-
-
-# --- the supervisor dies --------------------------------------------------------------------------------------------
-
-
-async def test_when_the_supervisor_dies_the_last_worker_is_waited_for_killed_and_its_jobs_go_back(
-    valkey_server: Server, queue_name: str
-) -> None:
-    """law 2, 9; case C065, C066, C067: nothing outlives it, nothing is lost, nothing counts as a stall."""
-    async with stage_on(valkey_server, group(queue_name, lease=30_000)) as stage:
-        stage.add(4)
-        with (
-            process(HOLDER, str(stage.server.port)) as dying,
-            process(HOLDER, str(stage.server.port)) as stubborn,
-        ):
-            assert dying.stdout is not None
-            assert stubborn.stdout is not None
-            first, _ = map(int, dying.stdout.readline().split())
-            second, grandchild = map(int, stubborn.stdout.readline().split())
-            workers = [stage.worker(dying.pid).up([first]), stage.worker(stubborn.pid).up([second])]
-            for worker in workers:
-                await worker.take(2)
-            dying.kill()
-            started = time.monotonic()
-            code = await stage.child.on_orphaned()
-            took = time.monotonic() - started
-            assert code == EXIT_ORPHANED
-            assert took < 1.5
-            assert not runs(stubborn.pid)
-            assert not runs(grandchild)
-            assert second not in clients(stage)
-        assert len(stage.waiting()) == 4
-        assert stage.active() == []
-        assert [stage.field(job_id, "stc") for job_id in stage.waiting()] == [None] * 4
-
-
-async def test_an_orphaned_lock_manager_leaves_in_time_when_the_server_is_gone_too(
-    own_server: Server, queue_name: str
-) -> None:
-    """law 9"""
-    async with stage_on(own_server, group(queue_name)) as stage:
-        stage.worker()
-        own_server.stop(kill=True)
-        await eventually_async(lambda: not stage.child.links.links[0].connected)
-        stage.child.pidfds.close()
-        started = time.monotonic()
-        assert await stage.child.on_orphaned() == EXIT_ORPHANED
-        assert time.monotonic() - started < 3
-        own_server.start()
-
-
-async def test_a_pidfd_follows_one_process_and_no_successor() -> None:
-    """case C045: a number that belongs to a stranger is neither waited for nor killed."""
-    pidfds = Pidfds(os.getppid())
-    pidfds.add("stranger", 1)
-    assert not pidfds.alive("stranger")
-    assert await pidfds.ended("stranger", 1)
-    pidfds.kill("stranger")
-    with process(SLEEPER) as child:
-        pidfds.add("w", child.pid)
-        pidfds.add("w", child.pid)
-        assert pidfds.alive("w")
-        assert not await pidfds.ended("w", 0.05)
-        os.kill(child.pid, signal.SIGSTOP)
-        assert pidfds.alive("w")
-        pidfds.kill("w")
-        assert await pidfds.ended("w", 5)
-        eventually(lambda: child.poll() is not None)
-    pidfds.close()
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
