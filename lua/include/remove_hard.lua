@@ -1,12 +1,13 @@
 -- SPDX-License-Identifier: MIT
+--- @include "dedup_removal"
 --- @include "detach"
--- P.remove, hard and with its deduplication id (P.dedup-drop-on-removal). Lists and sets are the caller's.
+-- P.remove, hard and with its deduplication id. Lists and sets are the caller's.
 local function remove_hard(base, id)
   local job = base .. id
-  detach(job, true, nil, base)
-  local deid = call('HGET', job, 'deid')
-  if deid and call('GET', base .. 'de:' .. deid) == id then
-    call('DEL', base .. 'de:' .. deid, base .. 'dn:' .. deid)
+  local stored = call('HMGET', job, 'parentKey', 'deid')
+  if stored[1] then
+    detach(job, true, nil, base)
   end
+  drop_dedup(base, id, stored[2])
   delete_job_keys(job)
 end
