@@ -82,7 +82,9 @@ class Undertaker:
             return
         now = self._clock.mono_ms()
         queues = [queue for queue in dict.fromkeys(down.queues) if queue in self._planes]
-        funeral = Funeral(down, list(leases), now, expired=list(down.expired), queues=queues)
+        known = list(leases)
+        expired = list(down.expired) or overdue(down, known, now)
+        funeral = Funeral(down, known, now, expired=expired, queues=queues)
         task = asyncio.get_running_loop().create_task(self._hold(funeral), name=f"bury {down.worker_id}")
         self._running[down.worker_id] = task
 
@@ -231,6 +233,15 @@ class Undertaker:
             recovered.worker_id, funeral.down.reason, describe(funeral.jobs), took,
         )  # fmt: skip
         self._report(recovered)
+
+
+def overdue(down: Down, leases: Iterable[Lease], now_ms: int) -> list[list[str]]:
+    """The jobs for which a worker with a stuck loop was ended: nobody named them, their time limits do."""
+    if not down.reason.startswith("timeout"):
+        return []
+    late = [lease.job for lease in leases if 0 < lease.job.deadline_ms <= now_ms]
+    text = "job exceeded its time limit, and its process had to be killed"
+    return [[job.queue, job.id, "timeout", text] for job in late]
 
 
 def evidence_of(down: Down, leases: Sequence[Lease], now_ms: int) -> str:
