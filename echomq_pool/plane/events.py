@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
+from echomq_pool.plane import codec
 
 _JSON_FIELDS = {("progress", "data"), ("completed", "returnvalue")}
 _NUMBER_FIELDS = {("delayed", "delay"), ("retries-exhausted", "attemptsMade"), ("cleaned", "count")}
@@ -51,8 +51,8 @@ def parse_id(entry_id: str | bytes) -> tuple[int, int]:
 def _value(event: str, key: str, text: str) -> Any:
     if (event, key) in _JSON_FIELDS:
         try:
-            return orjson.loads(text)
-        except orjson.JSONDecodeError:
+            return codec.decode(text)
+        except (ValueError, RecursionError):
             return text
     if (event, key) in _NUMBER_FIELDS:
         try:

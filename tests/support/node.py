@@ -18,15 +18,19 @@ class NodeError(Exception):
 
 
 class Node:
-    """One Node process with one release of BullMQ: `bullmq-5`, `bullmq-620` or `bullmq-6`."""
+    """One Node process with one release of BullMQ: `bullmq-5`, `bullmq-620` or `bullmq-6`.
 
-    def __init__(self, package: str, port: int) -> None:
+    Args:
+        scripts: a JSON file of replacements for its scripts, by name.
+    """
+
+    def __init__(self, package: str, port: int, scripts: Path | None = None) -> None:
         node = shutil.which("node")
         if node is None or not (WIRE / "node_modules" / package).is_dir():
             raise FileNotFoundError("node or its packages are missing: run `npm ci` in tests/wire")
         self._ids = itertools.count(1)
         self._process = subprocess.Popen(
-            [node, "peer.js", package, str(port)],
+            [node, "peer.js", package, str(port), *([str(scripts)] if scripts else [])],
             cwd=WIRE,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -54,6 +58,11 @@ class Node:
         if "error" in reply:
             raise NodeError(reply["error"])
         return reply["ok"]
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is closed, nothing is handed back."""
+        self._process.kill()
+        self._process.wait(timeout=10)
 
     def close(self) -> None:
         """Ends the process; its queues and workers are closed first."""

@@ -4,32 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
+import redis
 
 from tests.support.node import Node
 from tests.support.servers import Server
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a queue is named on each side: ours by prefix and hash tag, Node's by prefix and full name."""
-
-    prefix: str
-    hash_tag: bool
-
-    def node(self, queue: str) -> dict[str, str]:
-        """The arguments by which `peer.js` opens the queue."""
-        return {"prefix": self.prefix, "name": f"{{{queue}}}" if self.hash_tag else queue}
-
-    def toml(self) -> str:
-        return f'prefix = "{self.prefix}"\nhash_tag = {str(self.hash_tag).lower()}'
+from tests.wire.fleet import BULL, EMQ, Layout
 
 
 @pytest.fixture(params=["emq-braces", "bull-plain"])
 def layout(request: pytest.FixtureRequest) -> Layout:
-    return Layout("emq", True) if request.param == "emq-braces" else Layout("bull", False)
+    return EMQ if request.param == "emq-braces" else BULL
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +30,18 @@ def node(request: pytest.FixtureRequest, wire_server: Server) -> Iterator[Node]:
     node = Node(request.param, wire_server.port)
     yield node
     node.close()
+
+
+@pytest.fixture(scope="session")
+def judge(wire_server: Server) -> Iterator[Node]:
+    """BullMQ 6.2.0, for what does not depend on the release."""
+    node = Node("bullmq-620", wire_server.port)
+    yield node
+    node.close()
+
+
+@pytest.fixture
+def store(wire_server: Server) -> Iterator[redis.Redis]:
+    """The server's keys as bytes."""
+    with wire_server.client() as client:
+        yield client

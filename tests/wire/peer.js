@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: MIT
 // BullMQ under Node as the other side of the wire: one JSON request a line in, one JSON reply a line out.
-// Usage: node peer.js <package: bullmq-5 | bullmq-620 | bullmq-6> <port>
+// Usage: node peer.js <package: bullmq-5 | bullmq-620 | bullmq-6> <port> [<JSON file: script name -> replacement text>]
 'use strict';
+const fs = require('node:fs');
+const path = require('node:path');
 const readline = require('node:readline');
 const bullmq = require(process.argv[2]);
+if (process.argv[4]) {
+  // Before the first client is made: it takes the texts from these objects.
+  const ours = JSON.parse(fs.readFileSync(process.argv[4], 'utf8'));
+  const scripts = require(path.join(__dirname, 'node_modules', process.argv[2], 'dist/cjs/scripts'));
+  for (const script of Object.values(scripts)) if (ours[script.name]) script.content = ours[script.name];
+}
 const connection = { host: '127.0.0.1', port: Number(process.argv[3]), maxRetriesPerRequest: null };
+const store = new (require('ioredis').Redis)(connection);
 const queues = new Map();
 const workers = new Map();
 const events = new Map();
@@ -32,7 +41,37 @@ async function plain(job, state) {
   };
 }
 
+const sleep = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
+const started = []; // every run of every worker of this process: id, name, wall ms
+
+// What tests.wire.jobs does in our pool, the same in Node.
+const deeds = {
+  give: async (job) => { await sleep(job.data.ms ?? 0); return job.data.give; },
+  fail: async (job) => {
+    await sleep(job.data.ms ?? 0);
+    if (job.attemptsMade < (job.data.fail_times ?? 99)) throw new Error(`planned failure of ${job.name}`);
+    return { n: job.data.n };
+  },
+  talk: async (job) => {
+    await job.updateProgress(job.data.progress);
+    await job.log(job.data.row);
+    await job.updateData({ ...job.data, updated: true });
+    return 'talked';
+  },
+  limit: async (job, worker) => {
+    if (job.attemptsStarted > 1) return 'limited once';
+    await worker.rateLimit(job.data.limit_ms);
+    throw bullmq.Worker.RateLimitError();
+  },
+  stuck: async () => new Promise(() => {}),
+};
+
 const behaviours = {
+  play: async (job, worker) => {
+    started.push({ id: job.id, name: job.name, at: Date.now() });
+    return deeds[job.data.do ?? 'give'](job, worker);
+  },
+  stuck: async () => new Promise(() => {}),
   echo: async (job) => ({ echo: job.data }),
   fail: async (job) => { throw new Error(`no luck with ${job.name}`); },
   failOnce: async (job) => {
@@ -64,8 +103,36 @@ const verbs = {
   schedulers: async (a) => queue(a).getJobSchedulers(),
   removeScheduler: async (a) => queue(a).removeJobScheduler(a.id),
   setGlobalConcurrency: async (a) => queue(a).setGlobalConcurrency(a.n),
+  setGlobalRateLimit: async (a) => queue(a).setGlobalRateLimit(a.max, a.duration),
+  obliterate: async (a) => queue(a).obliterate({ force: true }),
+  drain: async (a) => queue(a).drain(true),
+  clean: async (a) => queue(a).clean(0, 1000, a.state),
+  changeDelay: async (a) => (await queue(a).getJob(a.id)).changeDelay(a.delay),
+  changePriority: async (a) => (await queue(a).getJob(a.id)).changePriority(a),
+  updateData: async (a) => (await queue(a).getJob(a.id)).updateData(a.data),
+  workersCount: async (a) => queue(a).getWorkersCount(),
+  scheduler: async (a) => queue(a).getJobScheduler(a.id),
+  publish: async (a) => {
+    const producer = new bullmq.QueueEventsProducer(a.name, { connection, prefix: a.prefix });
+    await producer.publishEvent(a.event);
+    await producer.close();
+  },
+  addFlow: async (a) => {
+    const producer = new bullmq.FlowProducer({ connection, prefix: a.prefix });
+    producer.on('error', () => {});
+    const ids = (node) => ({ id: node.job.id, children: (node.children ?? []).map(ids) });
+    const made = ids(await producer.add(a.flow));
+    await producer.close();
+    return made;
+  },
+  family: async (a) => {
+    const job = await queue(a).getJob(a.id);
+    return { values: await job.getChildrenValues(), dependencies: await job.getDependenciesCount() };
+  },
+  started: async () => started,
   startWorker: async (a) => {
-    const worker = new bullmq.Worker(a.name, behaviours[a.behaviour], { connection, prefix: a.prefix, ...a.opts });
+    const worker = new bullmq.Worker(
+      a.name, (job) => behaviours[a.behaviour](job, worker), { connection, prefix: a.prefix, ...a.opts });
     worker.on('error', () => {});
     await worker.waitUntilReady();
     workers.set(++next, worker);
@@ -73,11 +140,15 @@ const verbs = {
   },
   stopWorker: async (a) => { await workers.get(a.worker).close(); workers.delete(a.worker); },
   listen: async (a) => {
-    const reader = new bullmq.QueueEvents(a.name, { connection, prefix: a.prefix });
+    // A reader that starts at "now" has no position until its first read: it is told one.
+    const [last] = await store.xrevrange(`${a.prefix}:${a.name}:events`, '+', '-', 'COUNT', 1);
+    const reader = new bullmq.QueueEvents(
+      a.name, { connection, prefix: a.prefix, lastEventId: last ? last[0] : '0-0' });
     reader.on('error', () => {});
     const seen = {};
     for (const name of ['added', 'waiting', 'active', 'completed', 'failed', 'delayed', 'progress', 'stalled',
-      'retries-exhausted', 'removed', 'drained', 'duplicated', 'deduplicated', 'cancel']) {
+      'retries-exhausted', 'removed', 'drained', 'duplicated', 'deduplicated', 'debounced', 'paused', 'resumed',
+      'waiting-children', 'cancel']) {
       reader.on(name, (e) => { (seen[name] ??= []).push(e); });
     }
     await reader.waitUntilReady();

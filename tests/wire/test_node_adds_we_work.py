@@ -13,7 +13,7 @@ from tests.support.node import Node
 from tests.support.pool import PoolProcess
 from tests.support.servers import Server
 from tests.support.waiting import eventually
-from tests.wire.conftest import Layout
+from tests.wire.fleet import Layout
 
 SCHEDULER_RUNS = 5
 
@@ -93,7 +93,9 @@ def check_events(node: Node, listener: int, counts: dict[str, int], total: int) 
     assert seen["completed"] == counts["completed"]
     assert seen["failed"] == counts["failed"]
     assert seen["added"] == total + counts["completed"] - (total - counts["failed"])
-    finals = Counter(e["jobId"] for name in ("completed", "failed") for e in node("seen", listener=listener, event=name))
+    finals = Counter(
+        e["jobId"] for name in ("completed", "failed") for e in node("seen", listener=listener, event=name)
+    )
     assert max(finals.values()) == 1
     retried = sum(1 for n in range(total) if n % 10 == 6) + 2 * sum(1 for n in range(total) if n % 10 == 7)
     retried_failures = sum(1 for n in range(total) if n % 10 == 9 and n % 2)
