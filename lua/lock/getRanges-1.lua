@@ -13,7 +13,7 @@ for i = 4, #ARGV do
   if not lists[state] then
     found[#found + 1] = call(ascending and 'ZRANGE' or 'ZREVRANGE', key, first, last)
   elseif ascending then
-    found[#found + 1] = call('LRANGE', key, -(last + 1), -(first + 1))
+    found[#found + 1] = call('LRANGE', key, -1 - last, -1 - first)
   else
     found[#found + 1] = call('LRANGE', key, first, last)
   end

@@ -8,6 +8,7 @@ from typing import Any
 from tests.support.wire import Wire
 
 STATES = "completed failed delayed active wait paused waiting-children prioritized"
+KINDS = ("processed", "unprocessed", "ignored", "failed")
 LARGEST = "1.7976931348623157e+308"
 
 
@@ -107,3 +108,8 @@ def state(wire: Wire, job_id: str, script: str = "getState") -> Any:
 def orphans(wire: Wire, states: list[str], *ids: str) -> Any:
     subs = ["logs", "dependencies", "processed", "failed", "unsuccessful", "lock"]
     return wire.run("removeOrphanedJobs", [wire.base], [len(states), *states, len(subs), *subs, *ids])
+
+
+def child_counts(wire: Wire, job_id: str, *kinds: str) -> Any:
+    suffixes = f"{job_id}:processed {job_id}:dependencies {job_id}:failed {job_id}:unsuccessful"
+    return wire.on("getDependencyCounts", suffixes, *kinds)
