@@ -8,7 +8,7 @@ well; a whole round of one_for_all counts once.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from echomq_pool.supervisor.actions import Result
 from echomq_pool.supervisor.intensity import FORK_RETRY_MS, OOM_RETRY_MS, Times, add_restart, restart_delay
 from echomq_pool.supervisor.leaf import Leaf
+from echomq_pool.supervisor.news import News
 from echomq_pool.supervisor.node import Node, Parent, State, World
 from echomq_pool.supervisor.numbers import Numbers
 from echomq_pool.supervisor.reason import SHUTDOWN, ExitReason, Why
@@ -52,10 +53,10 @@ class Group(Node):
         self.problem = ""  # the last start that failed without being retried
         self.surge = Surge(self)
         self.numbers = Numbers()
+        self.news = News(self)
         self._ending: Callable[[], None] = lambda: None
         self._cap_ms = NEVER_MS
         self._advancing = False
-        self._dirty: list[tuple[str, ExitReason]] = []  # stops of a pool that ended otherwise than asked
 
     @property
     def restart(self) -> Restart:
@@ -76,7 +77,7 @@ class Group(Node):
     @property
     def alone(self) -> bool:
         """Whether a dead child concerns nobody else."""
-        return self.spec.strategy in (Strategy.DYNAMIC, Strategy.ONE_FOR_ONE)
+        return self.dynamic or self.spec.strategy is Strategy.ONE_FOR_ONE
 
     # --- start and end of the group itself ---------------------------------------------------------
 
@@ -121,14 +122,17 @@ class Group(Node):
             return
         self.state = State.STOPPING
         self.surge.clear("the group is stopping")
-        for child in self.children:
-            if child.state is State.RESTARTING:
-                child.stay_down()
+        self._quench()
         self.steps.clear()
         self.parent.child_closing(self)
         together = [self.children] if self.dynamic else [[child] for child in reversed(self.children)]
         self.steps = deque(Step(Do.STOP, nodes) for nodes in together)
         self.advance()
+
+    def _quench(self) -> None:
+        for child in self.children:
+            if child.state is State.RESTARTING:
+                child.stay_down()
 
     def give_up(self, why: str, node: Node, *, final: bool = False) -> None:
         """Past the budget (or without hope): an abnormal end, whatever restart kind this group has."""
@@ -187,11 +191,12 @@ class Group(Node):
         if self.state is State.STARTING:
             self.came_up()
             self.parent.child_started(self)
+        if self.state is State.RUNNING:
             self.surge.pump()
         elif self.state is State.STOPPING and not any(c.live for c in self.children):
             self.state = State.DOWN
             self.set_timer(0, None)
-            self._fold_reports()
+            self.news.fold()
             self._ending()
 
     # --- what children tell --------------------------------------------------------------------------
@@ -236,7 +241,11 @@ class Group(Node):
         """A child ended by itself, or we killed it while it was to go on."""
         if self._was_to_stop(node):
             return self.child_stopped(node, reason)
-        self._report_end(node, reason)
+        node.tell_starters(
+            Result(error="start_error", detail=reason.text)
+        )  # a group that gave up while it started
+        node.asked = ""
+        self.news.ended(node, reason)
         if isinstance(node, Leaf) and self.surge.ended(node):
             self.remove(node)
             if not reason.planned and not self._count():
@@ -251,7 +260,7 @@ class Group(Node):
 
     def child_stopped(self, node: Node, reason: ExitReason) -> None:
         """A child that was asked to stop has ended, in whatever way."""
-        self._report_stop(node, reason)
+        self.news.stopped(node, reason, brutal=_spec_of(node).shutdown == "brutal_kill")
         node.tell_stoppers(Result(True))
         surged = isinstance(node, Leaf) and self.surge.stopped(node)
         if not surged and (node.retired or node.restart is Restart.TEMPORARY):
@@ -353,32 +362,11 @@ class Group(Node):
 
     def drop_round(self) -> None:
         """Ends a round of restarts at an operator's word: what it has not started stays down."""
-        if self.state is State.RUNNING:
+        if self.state is State.RUNNING and self.steps:
             self.steps.clear()
             self.set_timer(0, None)
-
-    # --- reports ---------------------------------------------------------------------------------------
-
-    def _report_end(self, node: Node, reason: ExitReason) -> None:
-        trouble = reason.abnormal or (node.restart is Restart.PERMANENT and not reason.planned)
-        self.world.emit(Report(self.id, "child_terminated", reason.text, node.offender(), trouble=trouble))
-
-    def _report_stop(self, node: Node, reason: ExitReason) -> None:
-        brutal = reason.kind is Why.KILLED and _spec_of(node).shutdown == "brutal_kill"
-        if reason.clean_stop(node.restart) or brutal:
-            return
-        if self.spec.pool and self.state is State.STOPPING:
-            self._dirty.append((node.id, reason))
-        else:
-            self.world.emit(Report(self.id, "shutdown_error", reason.text, node.offender()))
-
-    def _fold_reports(self) -> None:
-        """One report for all children of a pool whose stop ended in the same way."""
-        counts = Counter(reason.text for _, reason in self._dirty)
-        for text, count in counts.items():
-            ids = [i for i, reason in self._dirty if reason.text == text]
-            self.world.emit(Report(self.id, "shutdown_error", text, {"count": count, "ids": ids[:10]}))
-        self._dirty = []
+            self._quench()
+            self.advance()
 
     def offender(self) -> dict[str, Any]:
         return {

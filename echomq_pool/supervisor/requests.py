@@ -87,7 +87,8 @@ def terminate_child(group: Group, who: Who, answer: Answer) -> None:
         return None
     if node.state is State.RESTARTING:
         node.stay_down()
-        group.drop_round()
+        if not group.spec.pool:
+            group.drop_round()
     if node.retired:
         group.remove(node)
     return answer(Result(True))

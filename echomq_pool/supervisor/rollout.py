@@ -114,7 +114,7 @@ class Rollout:
 
     def _canaries(self) -> None:
         for group, new in self._living():
-            old = next(iter(_elders(group, new)), None)
+            old = next((e for e in _elders(group, new) if not group.surge.concerns(e)), None)
             if old is not None and new.template is not None:
                 self._swap(group, old, new.template, hold=True)
 
@@ -143,20 +143,30 @@ class Rollout:
         return requests.launch(group, node, "start", lambda result: self._done(result.ok, result.detail))
 
     def _roll(self) -> None:
-        """From here on nothing is undone: the new generation works."""
+        """From here on nothing is undone: the new generation works. Goes round until nobody old is left."""
         self._undo = []
         for group, new in self._living():
-            if new.template is None:
-                continue
-            held = group.surge.active
             for old in _elders(group, new):
-                if held is None or held.old is not old:
-                    self._swap(group, old, new.template)
-                else:
-                    self._waiting += 1
-                    held.done = _Once(self._done)
-        for group, _ in self._pairs:
+                self._replace(group, old, new)
             group.surge.release()
+        if self._waiting:
+            self._todo.append(self._roll)  # an heir that somebody else had asked for is old as well
+
+    def _replace(self, group: Group, old: Leaf, new: GroupSpec) -> None:
+        """One more for `_roll` to wait for: a replacement of our own, or the one that is going on."""
+        assert new.template is not None
+        going_on = group.surge.of(old)
+        if going_on is None:
+            return self._swap(group, old, new.template)
+        self._waiting += 1
+        before, once = going_on.done, _Once(self._done)
+
+        def done(ok: bool, cause: str) -> None:
+            before(ok, cause)
+            once(ok or going_on.on_held is None, cause)
+
+        going_on.done = done
+        return None
 
     def _commit(self) -> None:
         self.over = True

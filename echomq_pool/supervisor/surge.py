@@ -16,6 +16,7 @@ from echomq_pool.supervisor.leaf import Leaf
 from echomq_pool.supervisor.node import Node, State, World
 from echomq_pool.supervisor.report import Report
 from echomq_pool.supervisor.spec import ChildSpec, GroupSpec
+from echomq_pool.supervisor.steps import Step
 
 Done = Callable[[bool, str], None]
 
@@ -29,6 +30,7 @@ class Host(Protocol):
     state: State
     children: list[Node]
     problem: str
+    steps: deque[Step]
 
     @property
     def alone(self) -> bool: ...
@@ -64,24 +66,36 @@ class Surge:
 
     def request(self, swap: Swap) -> None:
         """Takes its turn; a second request for the same child is answered at once."""
-        if any(s.old is swap.old for s in [*self._queue, *([self.active] if self.active else [])]):
+        if self.of(swap.old) is not None:
             return swap.done(False, "already being replaced")
         if self._group.state not in (State.STARTING, State.RUNNING):
             return swap.done(False, "its group does not run")
         self._queue.append(swap)
         return self.pump()
 
+    def of(self, node: Leaf) -> Swap | None:
+        """The replacement of that child, waiting or going on."""
+        swaps = [*self._queue, *([self.active] if self.active else [])]
+        return next((swap for swap in swaps if swap.old is node), None)
+
+    def concerns(self, node: Leaf) -> bool:
+        """Whether that child is being replaced, or is somebody's heir."""
+        return self.of(node) is not None or (self.active is not None and self.active.heir is node)
+
     def pump(self) -> None:
-        """Begins the next replacement, if none is going on."""
-        while self.active is None and self._queue and self._group.state is State.RUNNING:
+        """Begins the next replacement, if none is going on, nor a round of restarts."""
+        while self.active is None and self._queue and self._at_peace():
             swap = self._queue.popleft()
             if swap.old not in self._group.children or swap.old.retired or swap.old.state is State.STOPPING:
-                swap.done(False, "it has left already")
+                swap.done(True, "it has left already")
             elif not swap.old.live:
                 swap.old.spec = replace(swap.spec, id=swap.old.id)
                 swap.done(True, "")
             else:
                 self._begin(swap)
+
+    def _at_peace(self) -> bool:
+        return self._group.state is State.RUNNING and not self._group.steps
 
     def _begin(self, swap: Swap) -> None:
         self.active = swap

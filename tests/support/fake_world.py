@@ -53,6 +53,7 @@ class Fake:
         self._tickets = itertools.count(1)
         self._starts: dict[str, int] = {}
         self.most_alive = 0
+        self.asked: dict[int, tuple[object, ...]] = {}  # by ticket
         self.unborn: set[int] = set()  # spawned, but the fork will be reported as failed
 
     # --- time ---
@@ -201,6 +202,7 @@ class Fake:
     def ask(self, name: str, *args: Any, **kwargs: Any) -> int:
         """Sends a request to the tree; returns its ticket."""
         ticket = next(self._tickets)
+        self.asked[ticket] = (self.now, name, *(a for a in args if isinstance(a, (str, int))))
         self.do(getattr(self.tree, name)(self.now, ticket, *args, **kwargs))
         self.advance()
         return ticket

@@ -171,12 +171,13 @@ class Life(RuleBasedStateMachine):
         if self.fake.finished is not None or self.fake.tree.root.state is not State.RUNNING:
             return
         for node in walk(self.fake.tree.root):
-            assert node.state in (State.RUNNING, State.DOWN), (node.id, node.state)
+            assert node.state in (State.RUNNING, State.DOWN), self.picture()
             if isinstance(node, Group):
-                assert not node.steps
-                assert node.surge.active is None
-        assert self.fake.tree.rollout is None or self.fake.tree.rollout.over
-        assert all(t in self.fake.replies for t in self.tickets)
+                assert not node.steps, self.picture()
+                assert node.surge.active is None, self.picture()
+        rollout = self.fake.tree.rollout
+        assert rollout is None or rollout.over, (rollout._waiting, rollout._todo, self.fake.log[-40:])
+        assert self.unanswered() == []
 
     def _ends(self) -> None:
         if self.fake.finished is None:
@@ -185,7 +186,20 @@ class Life(RuleBasedStateMachine):
             self.fake.advance(1_000 + 2_500 + 2_000)
         assert self.fake.finished is not None
         assert self.fake.alive == {}, (self.fake.ids(), self.fake.finished, self.fake.log[-30:])
-        assert all(t in self.fake.replies for t in self.tickets), "a request was never answered"
+        assert self.unanswered() == []
+
+    def picture(self) -> list[object]:
+        """Everything that is needed to understand a failure."""
+        nodes = walk(self.fake.tree.root)
+        states = [(n.id, n.state.value, n.retired, n.restart_at) for n in nodes]
+        steps = [(n.id, [(s.do, s.begun, s.at, [x.id for x in s.nodes]) for s in n.steps])
+                 for n in nodes if isinstance(n, Group)]  # fmt: skip
+        return [self.fake.now, states, steps, self.fake.log[-30:]]
+
+    def unanswered(self) -> list[tuple[object, ...]]:
+        """Requests without an answer, and what happened last."""
+        missing = [self.fake.asked[t] for t in self.tickets if t not in self.fake.replies]
+        return [*missing, *self.fake.log[-20:]] if missing else []
 
 
 def renewed(spec: GroupSpec, generation: int) -> GroupSpec:
