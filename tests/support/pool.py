@@ -22,7 +22,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 class PoolProcess:
     """One pool with its own folder, configuration, control socket and log."""
 
-    def __init__(self, folder: Path, url: str, body: str, *, name: str = "test", top: str = "") -> None:
+    def __init__(
+        self, folder: Path, url: str, body: str, *, name: str = "test", top: str = "", log_level: str = "debug"
+    ) -> None:
         self.folder = folder
         self.name = name
         self.control = folder / f"{name}.sock"
@@ -30,7 +32,7 @@ class PoolProcess:
         self.log_path = folder / f"{name}.log"
         self.config.write_text(
             f'name = "{name}"\n{top}\n[redis]\nurl = "{url}"\n'
-            f'[log]\nlevel = "debug"\n{body}'.replace("@CONTROL@", str(self.control))
+            f'[log]\nlevel = "{log_level}"\n{body}'.replace("@CONTROL@", str(self.control))
         )
         if "[supervisor]" not in body:
             with self.config.open("a") as file:
