@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import redis
-
 from tests.support.node import Node
 from tests.support.pool import PoolProcess
 from tests.support.servers import Server
@@ -66,7 +64,7 @@ def pool_of(
         pool.destroy()
 
 
-def story(client: redis.Redis, base: str, *events: str) -> list[tuple[str, str]]:
+def story(client: Any, base: str, *events: str) -> list[tuple[str, str]]:
     """(event, job id) of a queue's stream in its order; of these events only, where some are named."""
     found = []
     for _, fields in client.xrange(f"{base}events"):

@@ -130,6 +130,19 @@ const verbs = {
     return { values: await job.getChildrenValues(), dependencies: await job.getDependenciesCount() };
   },
   started: async () => started,
+  countsPerPriority: async (a) => queue(a).getCountsPerPriority(a.priorities),
+  metrics: async (a) => queue(a).getMetrics(a.kind),
+  rateLimitTtl: async (a) => queue(a).getRateLimitTtl(a.max),
+  retryJobs: async (a) => queue(a).retryJobs({ state: a.state }),
+  promoteJobs: async (a) => queue(a).promoteJobs(),
+  removeDeduplicationKey: async (a) => queue(a).removeDeduplicationKey(a.key),
+  removeOrphanedJobs: async (a) => queue(a).removeOrphanedJobs(),
+  isMaxed: async (a) => queue(a).isMaxed(),
+  dependencies: async (a) => (await queue(a).getJob(a.id)).getDependencies({ processed: {}, unprocessed: {} }),
+  removeUnprocessedChildren: async (a) => (await queue(a).getJob(a.id)).removeUnprocessedChildren(),
+  removeChildDependency: async (a) => (await queue(a).getJob(a.id)).removeChildDependency(),
+  page: async (a) => (await queue(a).getJobs(a.states, a.start, a.end, a.asc)).map((job) => job && job.id),
+  isActive: async (a) => (await queue(a).getJob(a.id)).isActive(),
   startWorker: async (a) => {
     const worker = new bullmq.Worker(
       a.name, (job) => behaviours[a.behaviour](job, worker), { connection, prefix: a.prefix, ...a.opts });

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -37,14 +38,16 @@ def test_nothing_starts_after_a_pause_from_either_side_and_resume_from_the_other
     at = EMQ.node(QUEUES[0])
     old = node("version").startswith("5.")  # its resume sets no marker where it finds no list of its own
     with SyncQueue(QUEUES[0], **EMQ.ours(wire_server)) as ours:
+        turn_off: dict[bool, Callable[[], Any]] = {True: ours.pause, False: lambda: node("pause", **at)}
+        turn_on: dict[bool, Callable[[], Any]] = {True: ours.resume, False: lambda: node("resume", **at)}
         for n in range(rounds):
             by_us = n % 2 == 1 and not old
-            _ = ours.pause() if by_us else node("pause", **at)
+            turn_off[by_us]()
             job = ours.add("held", {"give": n})
             time.sleep(0.15)  # nothing can be waited for: nothing is to happen
             assert ours.get_state(job.id) == "waiting"
             assert ours.is_paused() is node("isPaused", **at) is True
-            _ = node("resume", **at) if by_us else ours.resume()
+            turn_on[not by_us]()
             assert job.wait_until_finished(10) == n
 
 
@@ -63,8 +66,8 @@ def test_every_state_is_counted_alike_by_both_sides(
     """case C106"""
     at = EMQ.node(queue_name)
     node("startWorker", **at, behaviour="play", opts={"concurrency": 10})
-    flow = {"name": "parent", "queueName": at["name"], "data": {}, "prefix": "emq", "opts": {},
-            "children": [{"name": "child", "queueName": at["name"], "data": {}, "opts": {"delay": DAY_MS}}]}  # fmt: skip
+    child = {"name": "child", "queueName": at["name"], "data": {}, "opts": {"delay": DAY_MS}}
+    flow = {"name": "parent", "queueName": at["name"], "data": {}, "children": [child]}
     with SyncQueue(queue_name, **EMQ.ours(wire_server)) as ours:
         done = ours.add_bulk([("done", {}) for _ in range(3)] + [("bad", {"do": "fail"}) for _ in range(2)])
         finish(node, at, len(done))
@@ -187,12 +190,14 @@ def test_obliterate_drain_and_clean_by_node_leave_our_pool_working(
             assert ours.add("after", {"give": n}).wait_until_finished(10) == n
         assert node("counts", **at)["completed"] == 5
         node("obliterate", **at)
-        left = {key for key in store.scan_iter(match=f"{EMQ.base(queue)}*")}
+        left = set(store.scan_iter(match=f"{EMQ.base(queue)}*"))
         assert left <= {f"{EMQ.base(queue)}{name}".encode() for name in ("marker", "stalled-check", "meta")}
 
 
-MIXED = [{}, {"priority": 3}, {"lifo": True}, {}, {"priority": 1}, {"priority": 3}, {"lifo": True}, {"priority": 2_097_151},
-         {"delay": 1}, {"delay": 1, "priority": 2}, {}, {"priority": 1}]  # fmt: skip
+MIXED: list[dict[str, Any]] = [
+    {}, {"priority": 3}, {"lifo": True}, {}, {"priority": 1}, {"priority": 3}, {"lifo": True},
+    {"priority": 2_097_151}, {"delay": 1}, {"delay": 1, "priority": 2}, {}, {"priority": 1},
+]  # fmt: skip
 
 
 def test_a_mixed_list_is_worked_in_the_same_order_by_both(
@@ -213,7 +218,7 @@ def test_a_mixed_list_is_worked_in_the_same_order_by_both(
     assert orders[0][:2] == ["m6", "m2"]
 
 
-def names_in_order(store: redis.Redis, base: str, last: int) -> list[str]:
+def names_in_order(store: Any, base: str, last: int) -> list[str]:
     """Names by their last starts."""
     started = [job_id for event, job_id in story(store, base, "active")][-last:]
     return [(store.hget(base + job_id, "name") or b"").decode() for job_id in started]
@@ -269,8 +274,14 @@ def test_a_reader_with_a_position_misses_nothing_of_our_pool(
     for _ in range(rounds):
         listener = judge("listen", **at)
         made = judge("add", **at, job="seen", data={}, opts={})
-        eventually(lambda: judge("seen", listener=listener, event="completed"))
-        seen = judge("seen", listener=listener)
+        ended(judge, at, made["id"])
+        seen = seen_with(judge, listener, "completed")
         for name in ("added", "waiting", "active", "completed"):
             assert [event["jobId"] for event in seen[name]] == [made["id"]]
         judge("unlisten", listener=listener)
+
+
+def seen_with(node: Node, listener: int, event: str) -> dict[str, Any]:
+    """All that a reader has seen, once `event` is among it."""
+    seen: dict[str, Any] = eventually(lambda: event in (s := node("seen", listener=listener)) and s)
+    return seen

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,7 +37,7 @@ def check_windows(jobs: list[dict[str, Any]]) -> None:
     slack = 120  # a window begins with its first start; the others of a burst follow within this time
     early = [b - a for a, b in zip(starts, starts[MOST:], strict=False) if b - a < WINDOW_MS - slack]
     assert not early, f"windows too short: {early}"
-    gaps = [b - a for a, b in zip(starts, starts[1:], strict=False)]
+    gaps = [b - a for a, b in itertools.pairwise(starts)]
     assert max(gaps) < WINDOW_MS + 1_500, f"idle for {max(gaps)} ms"
 
 

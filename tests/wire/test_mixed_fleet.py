@@ -124,15 +124,18 @@ def test_jobs_of_one_killed_process_go_on_at_node_at_once(
 ) -> None:
     """promise 4.21"""
     at = EMQ.node(queue_name)
-    with SyncQueue(queue_name, **EMQ.ours(wire_server)) as ours:
-        with pool_of(tmp_path, wire_server, workers("all", [queue_name])) as pool:
-            jobs = ours.add_bulk([("held", {"ms": 60_000, "give": n}) for n in range(3)])
-            eventually(lambda: judge("counts", **at)["active"] == 3)
-            for job in jobs:
-                job.update_data({"give": job.data["give"]})
-            judge("startWorker", **at, behaviour="play", opts={"concurrency": 3})
-            (victim,) = pool.pids("workers/all") or pool.pids("all")
-            psutil.Process(victim).kill()
-            assert [job.wait_until_finished(20) for job in jobs] == [0, 1, 2]
+    group = workers("all", [queue_name])
+    with (
+        SyncQueue(queue_name, **EMQ.ours(wire_server)) as ours,
+        pool_of(tmp_path, wire_server, group) as pool,
+    ):
+        jobs = ours.add_bulk([("held", {"ms": 60_000, "give": n}) for n in range(3)])
+        eventually(lambda: judge("counts", **at)["active"] == 3)
+        for job in jobs:
+            job.update_data({"give": job.data["give"]})
+        judge("startWorker", **at, behaviour="play", opts={"concurrency": 3})
+        (victim,) = pool.pids("workers/all") or pool.pids("all")
+        psutil.Process(victim).kill()
+        assert [job.wait_until_finished(20) for job in jobs] == [0, 1, 2]
     events = story(store, EMQ.base(queue_name), "completed", "failed")
     assert sorted(events) == sorted(("completed", job.id) for job in jobs)

@@ -77,7 +77,7 @@ def test_results_of_every_json_type_made_by_node_are_read_by_us(
     with SyncQueue(queue_name, **BULL.ours(wire_server)) as ours:
         jobs = ours.add_bulk([("any", {"give": value}) for value in JSON_VALUES])
         assert [job.wait_until_finished(20) for job in jobs] == JSON_VALUES
-        assert [job["data"]["give"] for job in map(lambda j: ended(node, at, j.id), jobs)] == JSON_VALUES
+        assert [job["data"]["give"] for job in (ended(node, at, j.id) for j in jobs)] == JSON_VALUES
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf"])

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""Flows made by BullMQ, their jobs done by our pool: parents end as they do when Node does all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.node import Node
+from tests.support.pool import PoolProcess
+from tests.support.servers import Server
+from tests.support.waiting import eventually
+from tests.wire.fleet import EMQ, pool_of, workers
+
+QUEUE = "flows-0"
+OPTIONS = [
+    "failParentOnFailure",
+    "continueParentOnFailure",
+    "ignoreDependencyOnFailure",
+    "removeDependencyOnFailure",
+]
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory, wire_server: Server) -> Iterator[PoolProcess]:
+    with pool_of(
+        tmp_path_factory.mktemp("flows"), wire_server, workers("all", [QUEUE]), name="flows"
+    ) as pool:
+        yield pool
+
+
+def flow_of(queue: str, option: str) -> dict[str, Any]:
+    """A parent with a child that fails under `option` (one with none) and a grandchild below another."""
+    bad = {"do": "fail"} if option else {"give": "fine"}
+    return {
+        "name": "parent", "queueName": queue, "data": {"give": "parent"},
+        "children": [
+            {"name": "bad", "queueName": queue, "data": bad, "opts": {option: True} if option else {}},
+            {"name": "good", "queueName": queue, "data": {"give": "good", "ms": 20}, "opts": {"priority": 2},
+             "children": [{"name": "grandchild", "queueName": queue, "data": {"give": [1]}, "opts": {"delay": 30}}]},
+        ],
+    }  # fmt: skip
+
+
+def ending(node: Node, at: dict[str, str], option: str) -> list[Any]:
+    """How a flow of this kind ends, without what differs from run to run."""
+    made = node("addFlow", **at, flow=flow_of(at["name"], option))
+    ids = [made["id"], *(child["id"] for child in made["children"])]
+    jobs = eventually(
+        lambda: all((_j := node("job", **at, id=i))["state"] in ("completed", "failed") for i in ids) and ids,
+        why=f"flow with {option or 'no option'}",
+    )
+    found = [node("job", **at, id=job_id) for job_id in jobs]
+    family = node("family", **at, id=made["id"])
+    names = {f"{at['prefix']}:{at['name']}:{child['id']}": child["id"] for child in made["children"]}
+    known = {job["id"]: job["name"] for job in found}
+    values = {known[names[key]]: value for key, value in family["values"].items()}
+    reasons = [str(job.get("failedReason")).replace(f"{at['prefix']}:{at['name']}:", "") for job in found]
+    for job_id, name in known.items():
+        reasons = [reason.replace(job_id, name) for reason in reasons]
+    if option == "continueParentOnFailure" and reasons[0] != "None":
+        reasons[0] = "each client words it in its own way"
+    return [
+        [job["state"] for job in found],
+        [job["returnvalue"] for job in found],
+        reasons,
+        values,
+        family["dependencies"],
+    ]
+
+
+@pytest.mark.parametrize("option", ["", *OPTIONS])
+def test_parents_end_as_in_node(fleet: PoolProcess, node: Node, queue_name: str, option: str) -> None:
+    """case C111"""
+    theirs_at, ours_at = EMQ.node(queue_name), EMQ.node(QUEUE)
+    node("startWorker", **theirs_at, behaviour="play", opts={"concurrency": 5})
+    theirs = ending(node, theirs_at, option)
+    assert ending(node, ours_at, option) == theirs
