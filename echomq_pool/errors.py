@@ -66,12 +66,17 @@ class ReplyError(LinkError):
 
 
 class JobError(PoolError):
-    """A transition that the server refused. See `plane/codes.py` for the code table."""
+    """A transition that the server refused. See `plane/codes.py` for the code table.
 
-    def __init__(self, message: str, *, job_id: str, code: int) -> None:
+    `expected` and `found` are states where a state was the reason, and empty otherwise.
+    """
+
+    def __init__(self, message: str, *, job_id: str, code: int, expected: str = "", found: str = "") -> None:
         super().__init__(message)
         self.job_id = job_id
         self.code = code
+        self.expected = expected
+        self.found = found
 
 
 class JobMissing(JobError):
@@ -104,6 +109,19 @@ class ChildrenFailed(JobError):
 
 class SlotTaken(JobError):
     """The scheduler's next slot is occupied by a finished job (-10, -11)."""
+
+
+class JobLocked(JobError):
+    """The job, or a child that was to go with it, is being processed and cannot be removed (0)."""
+
+
+class QueueInUse(PoolError):
+    """The queue cannot be thrown away: it is not paused (-1), or it has active jobs (-2)."""
+
+    def __init__(self, message: str, *, queue: str, code: int) -> None:
+        super().__init__(message)
+        self.queue = queue
+        self.code = code
 
 
 # --- what a processor raises to steer its own job -------------------------------------------------

@@ -9,33 +9,22 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from echomq_pool.errors import InputError
 from echomq_pool.plane import codec
+from echomq_pool.plane.adding import NewJob, Parent
 from echomq_pool.plane.job_record import encode_opts
 from echomq_pool.plane.keys import check_job_id
 
 MAX_PRIORITY = 2_097_151
+FAILURES = (  # what its failure means to its parent
+    "failParentOnFailure",
+    "continueParentOnFailure",
+    "ignoreDependencyOnFailure",
+    "removeDependencyOnFailure",
+)
 MAX_TIME_MS = 8_640_000_000_000_000  # the last moment that JavaScript can tell
-
-
-@dataclass(frozen=True, slots=True)
-class NewJob:
-    """A checked job, ready to be sent. `opts` has wire names; `job_id` is empty for an automatic one."""
-
-    name: str
-    data: bytes
-    opts: dict[str, Any] = field(default_factory=dict)
-    job_id: str = ""
-    timestamp: int = 0
-
-    @property
-    def dedup_id(self) -> str:
-        """Id of its deduplication, empty without one."""
-        found = self.opts.get("de")
-        return str(found["id"]) if found else ""
 
 
 def check_job(name: object, data: Any, options: Mapping[str, Any], now: int) -> NewJob:
@@ -58,10 +47,14 @@ def check_job(name: object, data: Any, options: Mapping[str, Any], now: int) -> 
     if limit is not None and len(raw) > limit:
         raise InputError(f"data: {len(raw)} bytes of JSON are more than the size limit of {limit}")
     opts.setdefault("attempts", 0)
+    parent = opts.get("parent")
+    if parent is not None and "deduplication" in opts:
+        raise InputError("deduplication: a job with a parent cannot have one")
     timestamp = int(opts.get("timestamp", now))
     if timestamp + opts.get("delay", 0) > MAX_TIME_MS:
         raise InputError(f"delay: {opts['delay']!r} ms is beyond the end of time on the wire")
-    return NewJob(name, raw, encode_opts(opts), opts.get("jobId", ""), timestamp)
+    above = None if parent is None else Parent(parent["id"], parent["queue"])
+    return NewJob(name, raw, encode_opts(opts), opts.get("jobId", ""), timestamp, above)
 
 
 def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,13 +70,16 @@ def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(f"{name}: there is no such option{_nearest(name)}")
         if value is not None:
             checked[long] = _CHECKS[long](name, value)
+    fates = [name for name in FAILURES if checked.get(name)]
+    if len(fates) > 1:
+        raise InputError(f"{fates[0]} and {fates[1]}: a job can have only one of {', '.join(FAILURES)}")
     return checked
 
 
 def check_backoff(name: str, value: Any) -> dict[str, Any]:
     """`{type, delay?, jitter?}`; a bare number is a fixed delay."""
     if _is_number(value):
-        return {"type": "fixed", "delay": _duration(name, value)}
+        return {"type": "fixed", "delay": check_delay(name, value)}
     if not isinstance(value, Mapping):
         raise InputError(f"{name}: expected ms or {{type, delay, jitter}}, got {value!r}")
     _known_keys(name, value, ("type", "delay", "jitter"))
@@ -92,7 +88,7 @@ def check_backoff(name: str, value: Any) -> dict[str, Any]:
         raise InputError(f"{name}.type: expected 'fixed', 'exponential' or a strategy's name, got {kind!r}")
     checked: dict[str, Any] = {"type": kind}
     if value.get("delay") is not None:
-        checked["delay"] = _duration(f"{name}.delay", value["delay"])
+        checked["delay"] = check_delay(f"{name}.delay", value["delay"])
     if value.get("jitter") is not None:
         jitter = value["jitter"]
         if not _is_number(jitter) or not 0 <= jitter <= 1:
@@ -105,7 +101,7 @@ def _attempts(name: str, value: Any) -> int:
     return _whole(name, value, 0)
 
 
-def _priority(name: str, value: Any) -> int:
+def check_priority(name: str, value: Any) -> int:
     return _whole(name, value, 0, MAX_PRIORITY)
 
 
@@ -113,7 +109,7 @@ def _count(name: str, value: Any) -> int:
     return _whole(name, value, 0)
 
 
-def _duration(name: str, value: Any) -> int | float:
+def check_delay(name: str, value: Any) -> int | float:
     """Milliseconds, whole or not."""
     if not _is_number(value) or not math.isfinite(value) or not 0 <= value <= MAX_TIME_MS:
         raise InputError(f"{name}: expected a number of ms from 0, got {value!r}")
@@ -121,7 +117,7 @@ def _duration(name: str, value: Any) -> int | float:
 
 
 def _moment(name: str, value: Any) -> int:
-    return int(_duration(name, value))
+    return int(check_delay(name, value))
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -155,11 +151,28 @@ def _deduplication(name: str, value: Any) -> dict[str, Any]:
         raise InputError(f"{name}.id: expected a non-empty text, got {dedup_id!r}")
     checked: dict[str, Any] = {"id": dedup_id}
     if "ttl" in given:
-        checked["ttl"] = _duration(f"{name}.ttl", given["ttl"])
+        checked["ttl"] = check_delay(f"{name}.ttl", given["ttl"])
     for key in ("extend", "replace", "keepLastIfActive"):
         if key in given:
             checked[key] = _flag(f"{name}.{key}", given[key])
     return checked
+
+
+def _parent(name: str, value: Any) -> dict[str, str]:
+    """`{id, queue}` with the queue's qualified name (`emq:{orders}`), or the parent's own `Job`."""
+    if isinstance(value, Mapping):
+        _known_keys(name, value, ("id", "queue"))
+        parent = {"id": value.get("id"), "queue": value.get("queue")}
+    else:
+        parent = {"id": getattr(value, "id", None), "queue": getattr(value, "queue_key", None)}
+    for key, item in parent.items():
+        if not isinstance(item, str) or not item:
+            raise InputError(f"{name}.{key}: expected a non-empty text, got {item!r}")
+    if ":" not in str(parent["queue"]):
+        raise InputError(
+            f"{name}.queue: expected a qualified name such as 'emq:{{orders}}', got {parent['queue']!r}"
+        )
+    return {key: str(item) for key, item in parent.items()}
 
 
 def _telemetry(name: str, value: Any) -> dict[str, Any]:
@@ -171,12 +184,17 @@ def _telemetry(name: str, value: Any) -> dict[str, Any]:
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "attempts": _attempts,
     "backoff": check_backoff,
+    "continueParentOnFailure": _flag,
     "deduplication": _deduplication,
-    "delay": _duration,
+    "delay": check_delay,
+    "failParentOnFailure": _flag,
+    "ignoreDependencyOnFailure": _flag,
     "jobId": _job_id,
     "keepLogs": _count,
     "lifo": _flag,
-    "priority": _priority,
+    "parent": _parent,
+    "priority": check_priority,
+    "removeDependencyOnFailure": _flag,
     "removeOnComplete": _keep,
     "removeOnFail": _keep,
     "sizeLimit": _count,

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from echomq_pool.api.operations import outcome_of
+from echomq_pool.api.ops_look import outcome_of
 from echomq_pool.errors import JobMissing, LinkDown, LinkError, PoolError, ServerUnready, WaitTimeout
 from echomq_pool.plane.events import decode, parse_id
 from echomq_pool.redisio.link import Link

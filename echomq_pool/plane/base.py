@@ -17,7 +17,7 @@ Three rules hold for every plane:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -217,6 +217,14 @@ class Plane(Protocol):
 
     async def counts(self, *names: str) -> dict[str, int]:
         """Sizes of the states asked for (all when none is named)."""
+
+    def ask(
+        self, script: str, keys: Sequence[bytes | str], args: Sequence[bytes | str | int | float]
+    ) -> Awaitable[Any]:
+        """Any script of the library, for verbs that need no judgement of a lost reply."""
+
+    def command(self, *args: bytes | str | int | float) -> Awaitable[Any]:
+        """Any command, likewise."""
 
 
 def block_ms(

@@ -68,7 +68,7 @@ def error_of(code: int, job_id: str, action: str, *, expected: str = "", found: 
     details += [f"found {found}"] if found else []
     if details:
         text += f" ({', '.join(details)})"
-    return kind(text, job_id=job_id, code=int(code))
+    return kind(text, job_id=job_id, code=int(code), expected=expected, found=found)
 
 
 def check(reply: object, job_id: str, action: str, *, expected: str = "", found: str = "") -> None:

@@ -248,6 +248,14 @@ class LockPlane:
 
     # --- how a call is made
 
+    def ask(
+        self, script: str, keys: Sequence[bytes | str], args: Sequence[bytes | str | int | float]
+    ) -> asyncio.Future[Any]:
+        return self._link.script(self._library[script], keys, args)
+
+    def command(self, *args: bytes | str | int | float) -> asyncio.Future[Any]:
+        return self._link.call(*args)
+
     def _ask(self, call: Call) -> asyncio.Future[Any]:
         return self._link.script(self._library[call.script], call.keys, call.args)
 

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: MIT
+"""The fields of a job, as its producer and its processor see them. No verbs: those are in `job.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from echomq_pool.errors import InputError
+from echomq_pool.plane import codec
+from echomq_pool.plane.base import JobRecord
+
+_UNREAD = object()
+
+
+class JobView:
+    """The fields of a job. Times are wall ms."""
+
+    def __init__(self, record: JobRecord, token: str = "", queue_name: str = "", queue_key: str = "") -> None:
+        self.record = record
+        self.token = token
+        self.queue_name = queue_name
+        self.queue_key = (
+            queue_key  # the queue's qualified name, `emq:{orders}`: what children of this job name
+        )
+        self.lease_lost = (
+            False  # True: another worker may run this job now; it is settled only if we get it back
+        )
+        self.cancelled = False  # True: somebody asked for its end, or its time is up
+        self.cancel_reason = ""
+        self.moved = ""  # where its own processor has put it: delayed | wait | waiting-children
+        self._data: Any = _UNREAD
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def data(self) -> Any:
+        """The payload, decoded at the first look.
+
+        Raises:
+            InputError: it is no JSON.
+        """
+        if self._data is _UNREAD:
+            try:
+                self._data = codec.decode(self.record.data)
+            except (ValueError, RecursionError) as error:
+                raise InputError(f"the data of job {self.id} is no JSON: {error}") from None
+        return self._data
+
+    @property
+    def opts(self) -> dict[str, Any]:
+        """The options under BullMQ's long names."""
+        return self.record.opts
+
+    @property
+    def attempts_made(self) -> int:
+        """Runs that ended."""
+        return self.record.atm
+
+    @property
+    def attempts_started(self) -> int:
+        """Runs that began, this one included."""
+        return self.record.ats
+
+    @property
+    def fencing_token(self) -> int:
+        """A number that grows with every take: pass it to outside systems, which refuse smaller ones."""
+        return self.record.ats
+
+    @property
+    def timestamp(self) -> int:
+        return self.record.timestamp
+
+    @property
+    def processed_on(self) -> int | None:
+        return self.record.processed_on
+
+    @property
+    def finished_on(self) -> int | None:
+        return self.record.finished_on
+
+    @property
+    def priority(self) -> int:
+        return self.record.priority
+
+    @property
+    def delay(self) -> float:
+        return self.record.delay
+
+    @property
+    def progress(self) -> Any:
+        return self.record.progress
+
+    @property
+    def returnvalue(self) -> Any:
+        """The result of a completed job, decoded."""
+        raw = self.record.returnvalue
+        if raw is None:
+            return None
+        try:
+            return codec.decode(raw)
+        except ValueError:
+            return codec.to_text(raw)
+
+    @property
+    def failed_reason(self) -> str | None:
+        return self.record.failed_reason
+
+    @property
+    def stacktrace(self) -> list[str]:
+        return self.record.stacktrace
+
+    @property
+    def stalled_counter(self) -> int:
+        return self.record.stc
+
+    @property
+    def parent_key(self) -> str | None:
+        """Key of the parent's hash, when the job is a child in a flow."""
+        return self.record.parent_key
+
+    @property
+    def parent(self) -> dict[str, Any] | None:
+        """`{id, queueKey}` of the parent, and how a failure of this job concerns it."""
+        return self.record.parent
+
+    @property
+    def deduplication_id(self) -> str | None:
+        return self.record.deid
+
+    @property
+    def repeat_job_key(self) -> str | None:
+        """Id of the job scheduler that made this job."""
+        return self.record.rjk
+
+    @property
+    def processed_by(self) -> str | None:
+        """Name of the worker that took it last."""
+        return self.record.processed_by
+
+    @property
+    def deferred_failure(self) -> str | None:
+        """The text with which whoever takes this job must fail it without running it."""
+        return self.record.defa
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields under BullMQ's names, data and return value decoded (Node: `job.asJSON`)."""
+        record = self.record
+        return {
+            "id": record.id,
+            "name": record.name,
+            "data": self.data,
+            "opts": record.opts,
+            "timestamp": record.timestamp,
+            "delay": record.delay,
+            "priority": record.priority,
+            "progress": record.progress,
+            "attemptsMade": record.atm,
+            "attemptsStarted": record.ats,
+            "stalledCounter": record.stc,
+            "processedOn": record.processed_on,
+            "processedBy": record.processed_by,
+            "finishedOn": record.finished_on,
+            "failedReason": record.failed_reason,
+            "stacktrace": record.stacktrace,
+            "returnvalue": self.returnvalue,
+            "parent": record.parent,
+            "parentKey": record.parent_key,
+            "repeatJobKey": record.rjk,
+            "deduplicationId": record.deid,
+        }
+
+    def show(self, record: JobRecord) -> None:
+        """Shows another state of the same job."""
+        self.record, self._data = record, _UNREAD
+
+    def mark_lease_lost(self, lost: bool = True) -> None:
+        """Told by the worker."""
+        self.lease_lost = lost
+
+    def mark_cancelled(self, reason: str) -> None:
+        """Told by the worker."""
+        self.cancelled, self.cancel_reason = True, reason
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id!r}, name={self.name!r})"

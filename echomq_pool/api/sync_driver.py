@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: MIT
+"""Runs operations over redis-py. With `sync.py`, the only modules of the package that import redis-py."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError
+from redis.retry import Retry
+
+from echomq_pool.api.ask import TRIES, Ask, Made, Op, T
+from echomq_pool.api.watch import BLOCK_MS
+from echomq_pool.config.schema import RedisConfig
+from echomq_pool.errors import LinkDown, LinkRefused, ReplyError, ServerUnready
+from echomq_pool.plane.calls import Call
+from echomq_pool.redisio.scripts import Script, ScriptLibrary
+
+_UNREADY = ("LOADING", "BUSY", "READONLY", "OOM", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MISCONF")
+_REFUSED = ("NOAUTH", "WRONGPASS", "NOPERM", "MOVED", "ASK", "NOPROTO")
+PAUSE_S = 0.05
+
+
+class SyncDriver:
+    """One client of redis-py, safe to share between threads."""
+
+    def __init__(self, client: Any, library: ScriptLibrary) -> None:
+        self._client = client
+        self._library = library
+        self._loaded = threading.Event()
+
+    def run(self, operation: Op[T]) -> T:
+        try:
+            batch = next(operation)
+            while True:
+                batch = operation.send(self._send(batch))
+        except StopIteration as end:
+            value: T = end.value
+            return value
+
+    def _send(self, batch: list[Ask]) -> list[Any]:
+        if len(batch) == 1:
+            return [self._ask(batch[0])]
+        replies = self._pipelined(batch)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise _translated(reply, sent=True) from reply
+        return replies
+
+    def _pipelined(self, batch: list[Ask]) -> list[Any]:
+        """One write for all; calls whose script was not loaded never ran and are sent again alone."""
+        self._load()
+        try:
+            with self._client.pipeline(transaction=False) as pipe:
+                for ask in batch:
+                    pipe.execute_command(*self._command(ask))
+                replies = list(pipe.execute(raise_on_error=False))
+        except (redis.ConnectionError, redis.TimeoutError) as error:
+            raise _translated(error, sent=True) from error
+        lost = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        for index in lost:
+            replies[index] = self._ask(batch[index])
+        return replies
+
+    def _ask(self, ask: Ask) -> Any:
+        tries = TRIES if ask.repeat else 1
+        while True:
+            tries -= 1
+            try:
+                return self._execute(ask)
+            except (redis.ConnectionError, redis.TimeoutError) as error:
+                if tries <= 0:
+                    raise _translated(error, sent=True) from error
+                time.sleep(PAUSE_S)
+            except redis.RedisError as error:
+                raise _translated(error, sent=True) from error
+
+    def _execute(self, ask: Ask) -> Any:
+        try:
+            return self._client.execute_command(*self._command(ask))
+        except NoScriptError:
+            assert isinstance(ask.what, Call | Made)
+            self._client.script_load(self._script(ask.what).text)
+            return self._client.execute_command(*self._command(ask))
+
+    def _command(self, ask: Ask) -> tuple[Any, ...]:
+        what = ask.what
+        if isinstance(what, Call | Made):
+            return ("EVALSHA", self._script(what).sha, len(what.keys), *what.keys, *what.args)
+        return what
+
+    def _script(self, what: Call | Made) -> Script:
+        return what.script if isinstance(what, Made) else self._library[what.script]
+
+    def _load(self) -> None:
+        """Scripts are loaded before a pipeline needs them; a flush since then shows as NOSCRIPT."""
+        if self._loaded.is_set():
+            return
+        try:
+            for script in self._library.values():
+                self._client.script_load(script.text)
+        except redis.RedisError as error:
+            raise _translated(error, sent=False) from error
+        self._loaded.set()
+
+
+def client_of(config: RedisConfig) -> Any:
+    """A client that answers in bytes, decodes nothing and never repeats a command by itself (law 6)."""
+    options: dict[str, Any] = {
+        "db": config.db,
+        "username": config.username or None,
+        "password": config.password or None,
+        "socket_connect_timeout": config.connect_timeout_ms / 1000,
+        # A blocked read lasts BLOCK_MS by itself.
+        "socket_timeout": config.command_timeout_ms / 1000 + BLOCK_MS / 1000,
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+    }
+    if config.unix_path:
+        return redis.Redis(unix_socket_path=config.unix_path, **options)
+    if config.tls is not None:
+        options |= {
+            "ssl": True,
+            "ssl_ca_certs": config.tls.ca_file or None,
+            "ssl_certfile": config.tls.cert_file or None,
+            "ssl_keyfile": config.tls.key_file or None,
+            "ssl_cert_reqs": "required" if config.tls.verify else "none",
+            "ssl_check_hostname": config.tls.verify,
+        }
+    return redis.Redis(host=config.host, port=config.port, **options)
+
+
+def _translated(error: Exception, *, sent: bool) -> Exception:
+    text = str(error)
+    code = text.split(" ", 1)[0].rstrip(":")
+    if isinstance(error, redis.AuthenticationError) or code in _REFUSED:
+        return LinkRefused(text)
+    if isinstance(error, redis.BusyLoadingError | redis.ReadOnlyError) or code in _UNREADY:
+        return ServerUnready(code, text)
+    if isinstance(error, redis.ConnectionError | redis.TimeoutError):
+        return LinkDown(text, sent=sent and "connecting to" not in text)
+    if isinstance(error, redis.ResponseError):
+        return ReplyError(code, text)
+    return error
