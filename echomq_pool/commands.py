@@ -126,6 +126,21 @@ def check(outer: Path | None, config: Path | None) -> int:
 
 
 @cli.command()
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="The folder to write to; made when it is missing.",
+)
+def scripts(out: Path) -> int:
+    """Write every Lua script of the lock plane to a folder, expanded, as <name>-<number of keys>.lua."""
+    from echomq_pool.redisio.export import export_scripts  # which only this command needs
+
+    click.echo(f"{len(export_scripts(out))} scripts in {out}")
+    return 0
+
+
+@cli.command()
 @socket_options
 @click.option("--json", "as_json", is_flag=True, help="The answer as it came.")
 @click.pass_obj
