@@ -17,7 +17,7 @@ from echomq_pool.api.ops_add import record_of
 from echomq_pool.api.ops_look import outcome_of
 from echomq_pool.api.options import check_options
 from echomq_pool.api.queue import LIBRARY_NAME, _positive, server_of
-from echomq_pool.api.sync_driver import PAUSE_S, SyncDriver, client_of
+from echomq_pool.api.sync_driver import PAUSE_S, SyncDriver, client_of, shared
 from echomq_pool.api.sync_job import SyncJob
 from echomq_pool.api.sync_verbs import SyncQueueVerbs
 from echomq_pool.api.watch import BLOCK_MS
@@ -56,7 +56,7 @@ class SyncQueue(SyncQueueVerbs):
         self._ops.defaults = check_options(job_options or {})
         self._max_len_events = _positive("max_len_events", max_len_events)
         self._own_client = client is None
-        self._client = client_of(redis or server_of(url)) if client is None else client
+        self._client = client_of(redis or server_of(url)) if client is None else shared(client)
         self._driver = SyncDriver(self._client, load_library())
         self._clock = clock
 

@@ -15,7 +15,7 @@ from redis.retry import Retry
 from echomq_pool.api.ask import TRIES, Ask, Made, Op, T
 from echomq_pool.api.watch import BLOCK_MS
 from echomq_pool.config.schema import RedisConfig
-from echomq_pool.errors import LinkDown, LinkRefused, ReplyError, ServerUnready
+from echomq_pool.errors import InputError, LinkDown, LinkRefused, ReplyError, ServerUnready
 from echomq_pool.plane.calls import Call
 from echomq_pool.redisio.scripts import Script, ScriptLibrary
 
@@ -120,7 +120,7 @@ def client_of(config: RedisConfig) -> Any:
         "protocol": 2,
     }
     if config.unix_path:
-        return redis.Redis(unix_socket_path=config.unix_path, **options)
+        return raw(redis.Redis(unix_socket_path=config.unix_path, **options))
     if config.tls is not None:
         options |= {
             "ssl": True,
@@ -130,7 +130,24 @@ def client_of(config: RedisConfig) -> Any:
             "ssl_cert_reqs": "required" if config.tls.verify else "none",
             "ssl_check_hostname": config.tls.verify,
         }
-    return redis.Redis(host=config.host, port=config.port, **options)
+    return raw(redis.Redis(host=config.host, port=config.port, **options))
+
+
+def shared(client: Any) -> Any:
+    """A client of ours over the connections of the user's.
+
+    Raises:
+        InputError: it decodes replies; the wire holds bytes that are no text.
+    """
+    if client.connection_pool.connection_kwargs.get("decode_responses"):
+        raise InputError("client: expected one that answers in bytes, got one with decode_responses=True")
+    return raw(redis.Redis(connection_pool=client.connection_pool))
+
+
+def raw(client: Any) -> Any:
+    """The client without its own ideas of what replies should look like."""
+    client.response_callbacks.clear()
+    return client
 
 
 def _translated(error: Exception, *, sent: bool) -> Exception:
