@@ -32,7 +32,7 @@ bind = "off"
 [[workers]]
 name = "bench"
 queues = ["bench"]
-processor = "benchmarks.support.jobs:{processor}"
+processor = "{processor}"
 processes = {processes}
 concurrency = {concurrency}
 max_restarts = 1000
@@ -55,7 +55,8 @@ def pool(
     env: dict[str, str] | None = None,
 ) -> Iterator[PoolProcess]:
     """A pool that is ready; ended at the end, whatever happened. `abrupt`: its jobs are not waited for."""
-    body = BODY.format(processor=processor, processes=processes, concurrency=concurrency, more=more)
+    path = processor if ":" in processor else f"benchmarks.support.jobs:{processor}"
+    body = BODY.format(processor=path, processes=processes, concurrency=concurrency, more=more)
     process = PoolProcess(folder, server.url, body, name="bench", log_level="warning")
     try:
         process.start(ready=ready, env={"BENCH_DIR": str(folder), **(env or {})})
