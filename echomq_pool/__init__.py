@@ -13,8 +13,10 @@ from typing import Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
+    "FlowProducer": "echomq_pool.api.flow",
     "Job": "echomq_pool.api.job",
     "Queue": "echomq_pool.api.queue",
+    "SyncFlowProducer": "echomq_pool.api.sync_flow",
     "SyncJob": "echomq_pool.api.job",
     "SyncQueue": "echomq_pool.api.sync",
     "DelayedError": "echomq_pool.errors",

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
+from echomq_pool.api.flow import FlowProducer as FlowProducer
 from echomq_pool.api.job import Job as Job
 from echomq_pool.api.job import SyncJob as SyncJob
 from echomq_pool.api.queue import Queue as Queue
 from echomq_pool.api.sync import SyncQueue as SyncQueue
+from echomq_pool.api.sync_flow import SyncFlowProducer as SyncFlowProducer
 from echomq_pool.errors import DelayedError as DelayedError
 from echomq_pool.errors import InputError as InputError
 from echomq_pool.errors import JobCancelled as JobCancelled

@@ -11,7 +11,7 @@ from typing import Any
 from echomq_pool.plane.calls import Arg, Call
 from echomq_pool.plane.keys import QueueKeys
 from echomq_pool.plane.pack import pack
-from echomq_pool.redisio.scripts import Script
+from echomq_pool.redisio.scripts import Script, ScriptLibrary
 
 FAILURE_OPTIONS = ("fpof", "cpof", "idof", "rdof")  # what a child's failure means to its parent; one at most
 
@@ -89,7 +89,7 @@ def flow(script: Script, calls: Sequence[Call]) -> tuple[list[Arg], list[Arg]]:
     return keys, args
 
 
-def flow_script(library: Mapping[str, Script]) -> Script:
+def flow_script(library: ScriptLibrary) -> Script:
     """One script that adds many jobs, made of the add scripts.
 
     Node sends a MULTI. A script is as atomic, and it is one call: it is never sent in part, a flushed script cache
