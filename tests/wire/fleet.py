@@ -54,10 +54,10 @@ def workers(name: str, queues: list[str], **options: Any) -> str:
 
 @contextmanager
 def pool_of(
-    folder: Path, server: Server, *groups: str, layout: Layout = EMQ, name: str = "wire"
+    folder: Path, server: Server, *groups: str, layout: Layout = EMQ, name: str = "wire", **env: str
 ) -> Iterator[PoolProcess]:
-    """A running pool with these groups."""
-    pool = PoolProcess(folder, server.url, "\n".join(groups), name=name, top=layout.toml()).start()
+    """A running pool with these groups, and `env` in its environment."""
+    pool = PoolProcess(folder, server.url, "\n".join(groups), name=name, top=layout.toml()).start(env=env)
     try:
         yield pool
     finally:

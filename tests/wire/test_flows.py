@@ -15,6 +15,7 @@ from tests.support.waiting import eventually
 from tests.wire.fleet import EMQ, pool_of, workers
 
 QUEUE = "flows-0"
+OTHER = "flows-1"
 OPTIONS = [
     "failParentOnFailure",
     "continueParentOnFailure",
@@ -26,7 +27,7 @@ OPTIONS = [
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory, wire_server: Server) -> Iterator[PoolProcess]:
     with pool_of(
-        tmp_path_factory.mktemp("flows"), wire_server, workers("all", [QUEUE]), name="flows"
+        tmp_path_factory.mktemp("flows"), wire_server, workers("all", [QUEUE, OTHER]), name="flows"
     ) as pool:
         yield pool
 
@@ -78,3 +79,32 @@ def test_parents_end_as_in_node(fleet: PoolProcess, node: Node, queue_name: str,
     node("startWorker", **theirs_at, behaviour="play", opts={"concurrency": 5})
     theirs = ending(node, theirs_at, option)
     assert ending(node, ours_at, option) == theirs
+
+
+@pytest.mark.parametrize("option", ["", *OPTIONS])
+@pytest.mark.parametrize("parent_is", ["ours", "theirs"])
+def test_parent_and_children_at_different_fleets(
+    fleet: PoolProcess, judge: Node, queue_name: str, option: str, parent_is: str
+) -> None:
+    """case C111"""
+    ours_at, theirs_at = EMQ.node(OTHER), EMQ.node(queue_name)
+    parents, children = (ours_at, theirs_at) if parent_is == "ours" else (theirs_at, ours_at)
+    judge("startWorker", **theirs_at, behaviour="play", opts={"concurrency": 5})
+    bad = {"do": "fail"} if option else {"give": "fine"}
+    flow = {
+        "name": "parent", "queueName": parents["name"], "data": {"give": "parent"},
+        "children": [
+            {"name": "bad", "queueName": children["name"], "data": bad, "opts": {option: True} if option else {}},
+            {"name": "good", "queueName": children["name"], "data": {"give": "good"}, "opts": {"priority": 1}},
+        ],
+    }  # fmt: skip
+    made = judge("addFlow", **parents, flow=flow)
+    job = eventually(
+        lambda: (j := judge("job", **parents, id=made["id"]))["state"] in ("completed", "failed") and j
+    )
+    if option == "failParentOnFailure":
+        assert job["state"] == "failed"
+        assert made["children"][0]["id"] in job["failedReason"]
+    elif option != "continueParentOnFailure":
+        assert job["state"] == "completed"
+        assert "good" in judge("family", **parents, id=made["id"])["values"].values()

@@ -43,40 +43,40 @@ def check_windows(jobs: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("mixed", [False, True], ids=["ours", "mixed"])
 def test_a_limiter_goes_on_at_its_rate_over_all_workers(
-    fleet: PoolProcess, node: Node, wire_server: Server, store: redis.Redis, mixed: bool
+    fleet: PoolProcess, judge: Node, wire_server: Server, store: redis.Redis, mixed: bool
 ) -> None:
     """case C129, C130"""
     at = EMQ.node(LIMITED)
-    node("obliterate", **at)
+    judge("obliterate", **at)
     total = 6 * MOST
     if mixed:
         limiter = {"max": MOST, "duration": WINDOW_MS}
-        node("startWorker", **at, behaviour="play", opts={"concurrency": 5, "limiter": limiter})
+        judge("startWorker", **at, behaviour="play", opts={"concurrency": 5, "limiter": limiter})
     with SyncQueue(LIMITED, **EMQ.ours(wire_server)) as ours:
         ours.resume()
         ours.add_bulk([("limited", {"give": n, "ms": 20}) for n in range(total)])
-        finish(node, at, total)
-    check_windows(node("jobs", **at, states=["completed"]))
+        finish(judge, at, total)
+    check_windows(judge("jobs", **at, states=["completed"]))
 
 
 @pytest.mark.parametrize("setter", ["us", "node"])
 def test_a_global_rate_limit_set_by_either_side_binds_both(
-    fleet: PoolProcess, node: Node, wire_server: Server, setter: str
+    fleet: PoolProcess, judge: Node, wire_server: Server, setter: str
 ) -> None:
     """case C130"""
     queue = QUEUES[0] if setter == "us" else QUEUES[1]
     at = EMQ.node(queue)
-    node("obliterate", **at)
+    judge("obliterate", **at)
     with SyncQueue(queue, **EMQ.ours(wire_server)) as ours:
         if setter == "us":
             ours.set_global_rate_limit(MOST, WINDOW_MS)
         else:
-            node("setGlobalRateLimit", **at, max=MOST, duration=WINDOW_MS)
-        node("startWorker", **at, behaviour="play", opts={"concurrency": 5})
+            judge("setGlobalRateLimit", **at, max=MOST, duration=WINDOW_MS)
+        judge("startWorker", **at, behaviour="play", opts={"concurrency": 5})
         ours.resume()
         ours.add_bulk([("limited", {"give": n}) for n in range(5 * MOST)])
-        finish(node, at, 5 * MOST)
-    check_windows(node("jobs", **at, states=["completed"]))
+        finish(judge, at, 5 * MOST)
+    check_windows(judge("jobs", **at, states=["completed"]))
 
 
 @pytest.mark.parametrize("setter", ["us", "node"])

@@ -91,22 +91,22 @@ def test_jobs_of_a_killed_node_worker_are_recovered_by_our_stalled_checker(
 
 
 def test_jobs_of_a_pool_that_died_whole_are_recovered_by_node(
-    tmp_path: Path, wire_server: Server, node: Node, queue_name: str
+    tmp_path: Path, wire_server: Server, judge: Node, queue_name: str
 ) -> None:
     """promise 4.21"""
     at = EMQ.node(queue_name)
     with SyncQueue(queue_name, **EMQ.ours(wire_server)) as ours:
         with pool_of(tmp_path, wire_server, workers("all", [queue_name], **SHORT)) as pool:
             jobs = ours.add_bulk([("held", {"ms": 60_000, "give": n}) for n in range(3)])
-            eventually(lambda: node("counts", **at)["active"] == 3)
+            eventually(lambda: judge("counts", **at)["active"] == 3)
             kill_at_once(pool)
         for job in jobs:
             job.update_data({"give": job.data["give"]})
-        assert node("counts", **at)["active"] == 3, "nobody was left to hand them back"
+        assert judge("counts", **at)["active"] == 3, "nobody was left to hand them back"
         options = {"concurrency": 3, "lockDuration": 1000, "stalledInterval": 500}
-        node("startWorker", **at, behaviour="play", opts=options)
+        judge("startWorker", **at, behaviour="play", opts=options)
         assert [job.wait_until_finished(20) for job in jobs] == [0, 1, 2]
-        assert [node("job", **at, id=job.id)["stalledCounter"] for job in jobs] == [1, 1, 1]
+        assert [judge("job", **at, id=job.id)["stalledCounter"] for job in jobs] == [1, 1, 1]
 
 
 def kill_at_once(pool: PoolProcess) -> None:

@@ -13,7 +13,7 @@ from tests.support.node import Node
 from tests.support.pool import PoolProcess
 from tests.support.servers import Server
 from tests.support.waiting import eventually
-from tests.wire.fleet import Layout
+from tests.wire.fleet import EMQ, Layout
 
 SCHEDULER_RUNS = 5
 
@@ -128,11 +128,11 @@ def test_jobs_of_all_sorts_added_by_node_are_done_by_the_pool_and_read_back_by_n
 
 
 def test_a_job_that_failed_in_our_pool_can_be_retried_from_node(
-    tmp_path: Path, wire_server: Server, node: Node, layout: Layout, queue_name: str
+    tmp_path: Path, wire_server: Server, node: Node, queue_name: str
 ) -> None:
     """case C107"""
-    at = layout.node(queue_name)
-    pool = start_pool(tmp_path, wire_server, queue_name, layout)
+    at = EMQ.node(queue_name)
+    pool = start_pool(tmp_path, wire_server, queue_name, EMQ)
     try:
         data = {"n": 1, "folder": str(tmp_path), "fail_times": 1}
         job = node("add", **at, job="once", data=data, opts={})

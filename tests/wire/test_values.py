@@ -39,31 +39,35 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, wire_server: Server) -> Iter
 
 @pytest.fixture(scope="module")
 def bull_fleet(tmp_path_factory: pytest.TempPathFactory, wire_server: Server) -> Iterator[PoolProcess]:
-    """A pool on queues with BullMQ's own prefix."""
+    """A pool on queues with BullMQ's own prefix, where nothing but ASCII can be written to a terminal."""
     folder = tmp_path_factory.mktemp("bull")
-    with pool_of(folder, wire_server, workers("all", QUEUES), layout=BULL, name="bull-values") as pool:
+    group, poor = (
+        workers("all", QUEUES),
+        {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"},
+    )
+    with pool_of(folder, wire_server, group, layout=BULL, name="bull-values", **poor) as pool:
         yield pool
 
 
 @pytest.mark.parametrize("layout", [EMQ, BULL], ids=["emq", "bull"])
 def test_results_of_every_json_type_are_the_same_for_node_and_for_us(
-    request: pytest.FixtureRequest, wire_server: Server, node: Node, layout: Layout
+    request: pytest.FixtureRequest, wire_server: Server, judge: Node, layout: Layout
 ) -> None:
     """case C104, C110"""
     request.getfixturevalue("fleet" if layout == EMQ else "bull_fleet")
     at = layout.node(QUEUES[0])
-    listener = node("listen", **at)
+    listener = judge("listen", **at)
     with SyncQueue(QUEUES[0], **layout.ours(wire_server)) as ours:
         for value in JSON_VALUES:
-            made = node("add", **at, job="💥 中文", data={"give": value}, opts={"removeOnFail": True})
-            theirs = ended(node, at, made["id"])
+            made = judge("add", **at, job="💥 中文", data={"give": value}, opts={"removeOnFail": True})
+            theirs = ended(judge, at, made["id"])
             mine = ours.get_job(made["id"])
             assert mine is not None
             assert theirs["returnvalue"] == mine.returnvalue == value
             assert theirs["data"] == mine.data == {"give": value}
             assert theirs["name"] == mine.name == "💥 中文"
         seen = eventually(
-            lambda: len(s := node("seen", listener=listener, event="completed")) >= len(JSON_VALUES) and s
+            lambda: len(s := judge("seen", listener=listener, event="completed")) >= len(JSON_VALUES) and s
         )
         assert [event["returnvalue"] for event in seen] == JSON_VALUES
 
@@ -95,18 +99,22 @@ def test_what_is_no_json_fails_its_job_with_a_reason_that_node_can_read(
             json.loads(store.hgetall(EMQ.base(QUEUES[1]) + made["id"])[field])
 
 
-def test_error_texts_of_any_kind_arrive(fleet: PoolProcess, judge: Node, wire_server: Server) -> None:
+@pytest.mark.parametrize("layout", [EMQ, BULL], ids=["emq", "bull-ascii"])
+def test_error_texts_of_any_kind_arrive(request: pytest.FixtureRequest, judge: Node, layout: Layout) -> None:
     """case C110"""
-    at = EMQ.node(QUEUES[2])
+    fleet: PoolProcess = request.getfixturevalue("fleet" if layout == EMQ else "bull_fleet")
+    at = layout.node(QUEUES[2])
     for text in ("💥 中文", "b'\\xff\\xfe'", "", "line\nline", "\u0000"):
-        made = judge("add", **at, job="💥", data={"do": "cry", "text": text}, opts={})
+        made = judge(
+            "add", **at, job="💥", data={"do": "cry", "text": text}, opts={"jobId": f"中-{len(text)}"}
+        )
         job = ended(judge, at, made["id"], "failed")
-        if text:
-            assert text in job["failedReason"]
+        assert text in job["failedReason"]
         assert "ValueError" in job["stacktrace"][0]
     made = judge("add", **at, job="💥", data={"do": "cry", "text": "\ud800 alone"}, opts={})
     assert "alone" in ended(judge, at, made["id"], "failed")["failedReason"]
-    assert "Traceback" not in fleet.log()
+    assert "UnicodeEncodeError" not in fleet.log()
+    assert "Logging error" not in fleet.log()
 
 
 def test_large_integers_stay_byte_identical_over_delay_retry_and_series(

@@ -165,7 +165,7 @@ async def test_quick_jobs_done_by_node_end_every_wait(
     async with Queue(queue_name, **EMQ.ours(wire_server)) as ours:
 
         async def one(n: int) -> Any:
-            job = await ours.add("quick", {"give": n}, remove_on_complete=n % 2 == 0)
+            job = await ours.add("quick", {"give": n})
             return await job.wait_until_finished(5)
 
         for start in range(0, 200, 50):
