@@ -111,6 +111,33 @@ class SlotTaken(JobError):
     """The scheduler's next slot is occupied by a finished job (-10, -11)."""
 
 
+class WrongKind(JobError):
+    """The id is not in the namespace of jobs (EMQKIND)."""
+
+
+class JobLocked(JobError):
+    """A worker holds the job (EMQLOCK)."""
+
+
+class RateReached(JobError):
+    """As many jobs are active as the queue allows (EMQRATE)."""
+
+
+# --- planes ---------------------------------------------------------------------------------------
+
+
+class WrongPlane(PoolError):
+    """The queue belongs to the other plane, or the verb exists on the other plane only."""
+
+
+class VersionFence(LinkRefused):
+    """The server's keys were written by another version of the lease plane; `found` is what it says."""
+
+    def __init__(self, found: str, expected: str) -> None:
+        super().__init__(f"the lease plane on this server speaks {found!r}, this program {expected!r}")
+        self.found = found
+
+
 class JobLocked(JobError):
     """The job, or a child that was to go with it, is being processed and cannot be removed (0)."""
 

@@ -79,6 +79,10 @@ class PlaneOptions:
     metrics_points: int = 0  # minutes of per-minute counts kept in Redis; 0 = off
     max_stalled_count: int = 1
     stalled_interval_ms: int = 30_000
+    # The lease plane alone:
+    recovery: str = "sweep"  # what `sweep` does with lapsed leases: "sweep" counts them, "reap" does not
+    marker_ms: int = 0  # how long a renewal's presence markers last; 0 = none are written
+    publish: bool = True  # transitions are published on the queue's channel
 
     def __post_init__(self) -> None:
         """Raises:
@@ -88,6 +92,8 @@ class PlaneOptions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise InputError(f"{name}: expected a whole number from {low}, got {value!r}")
+        if self.recovery not in ("sweep", "reap"):
+            raise InputError(f"recovery: expected 'sweep' or 'reap', got {self.recovery!r}")
 
     @classmethod
     def from_workers(cls, workers: WorkersConfig, *, worker_name: str = "") -> PlaneOptions:

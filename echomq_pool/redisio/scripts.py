@@ -11,12 +11,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from echomq_pool.errors import PoolError
 
-FOLDERS = ("lock", "pool")
+FOLDERS = ("lock", "pool", "lease")
+QUALIFIED = ("lease",)  # the other plane has the same verbs, so its scripts are named with their folder: "lease/claim"
 
 _FILE_NAME = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9]*)-(?P<keys>\d+)\.lua")
 _INCLUDE = re.compile(r'---\s*@include\s+"(?P<name>[A-Za-z0-9_]+)"\s*')
@@ -81,6 +82,8 @@ def load_library(*folders: str, root: Path | None = None) -> ScriptLibrary:
     for folder in folders or FOLDERS:
         for path in _files(base / folder):
             script = load_script(path, base / "include")
+            if folder in QUALIFIED:
+                script = replace(script, name=f"{folder}/{script.name}")
             if script.name in scripts:
                 raise ScriptError(f"{path}: a script named {script.name} was loaded already")
             scripts[script.name] = script

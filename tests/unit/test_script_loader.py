@@ -93,7 +93,7 @@ def test_every_shipped_folder_loads_and_no_script_shadows_another() -> None:
     library = load_library()
     assert set(LOCK_SCRIPTS) <= set(library)
     assert len({script.sha for script in library.values()}) == len(library)
-    assert FOLDERS == ("lock", "pool")
+    assert FOLDERS == ("lock", "pool", "lease")
 
 
 def test_a_script_is_expanded_stripped_and_hashed(tmp_path: Path) -> None:

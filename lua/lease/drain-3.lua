@@ -1,0 +1,16 @@
+-- SPDX-License-Identifier: MIT
+--[[ Delete the waiting jobs of the queue, in pending and in the lanes; the scheduled ones when their key is given.
+     Active and dead jobs, settings and repeats stay.   KEYS[1] queue base   KEYS[2] pending   KEYS[3] schedule, or left out
+     ARGV none
+     Returns how many. ]]
+local call, base, loud = redis.call, KEYS[1], false
+--- @include "lease_drain"
+local count = drain_set(KEYS[2])
+for _, group in ipairs(all_lanes()) do
+  count = count + drain_set(lane_of(group))
+  unring_lane(group)
+end
+if KEYS[3] then
+  count = count + drain_set(KEYS[3])
+end
+return count

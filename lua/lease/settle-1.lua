@@ -1,0 +1,66 @@
+-- SPDX-License-Identifier: MIT
+--[[
+  Settles what a worker has finished in one turn of its loop, and may claim what comes next.
+
+  KEYS[1] active
+
+  ARGV[1] queue base   ARGV[2] 1 = publish events   ARGV[3] msgpack array of operations
+  ARGV[4] how many to claim, 0 = none   ARGV[5] lease ms   ARGV[6] owner   ARGV[7] most starts per window, or empty
+  ARGV[8] the window in ms, or empty
+
+  operation   complete id token result
+              retry    id token delay-ms most-attempts reason fields     scheduled, or dead at the cap
+              requeue  id token fields                                   pending at once, the attempt counts
+              delay    id token `at`|`in` ms costs-an-attempt fields     scheduled
+              release  id token                                          pending, as if not delivered
+  where `fields` is an array of further fields and values of the row.
+
+  Returns [a word per operation: completed, scheduled, dead, pending, stale or gone; what take-4 returns, or nil].
+]]
+local call, base, loud = redis.call, ARGV[1], ARGV[2] == '1'
+--- @include "lease_once"
+--- @include "lease_settle"
+--- @include "lease_take"
+local completed = 0
+
+local verbs = {}
+function verbs.complete(job, op)
+  complete(job, op[4])
+  completed = completed + 1
+  return 'completed'
+end
+function verbs.retry(job, op)
+  return retry(job, op[4], op[5], op[6], clock_once(), unpack(op[7]))
+end
+function verbs.requeue(job, op)
+  return requeue(job, unpack(op[4]))
+end
+function verbs.delay(job, op)
+  leave(job)
+  local at = op[4] == 'at' and op[5] or clock_once() + op[5]
+  if op[6] == 1 then
+    return schedule(job, at, unpack(op[7]))
+  end
+  return schedule(job, at, 'budget_base', raised(job), unpack(op[7]))
+end
+function verbs.release(job)
+  return requeue(job, 'budget_base', raised(job))
+end
+
+local words = {}
+for i, op in ipairs(cmsgpack.unpack(ARGV[3])) do
+  local job, why = held(op[2], op[3])
+  words[i] = job and verbs[op[1]](job, op) or why
+end
+if completed > 0 then
+  call('HINCRBY', base .. 'metrics:completed', 'count', completed)
+end
+local size = tonumber(ARGV[4])
+if size > 0 then
+  return { words, take_many(size, tonumber(ARGV[5]), ARGV[6], ARGV[7], ARGV[8]) }
+end
+-- Room under the ceiling of the queue: somebody may be parked for it.
+if call('HEXISTS', base .. 'meta', 'concurrency') == 1 and call('EXISTS', base .. 'pending', base .. 'ring') > 0 then
+  push_wake(1)
+end
+return { words }
