@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from echomq_pool.children.processor import make_here_importable
 from echomq_pool.errors import PoolError
 from echomq_pool.plane.events import Event
 
@@ -65,6 +66,7 @@ async def _invoke(call: Callable[[Event], Any], event: Event) -> None:
 
 def _load(key: str, path: str) -> Callable[[Event], Any]:
     module_name, _, attribute = path.partition(":")
+    make_here_importable()
     try:
         target: Any = importlib.import_module(module_name)
         for part in attribute.split("."):

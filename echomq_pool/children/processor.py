@@ -45,8 +45,7 @@ def load_processor(path: str) -> Processor:
     module_name, colon, attribute = path.partition(":")
     if not colon or not module_name or not attribute:
         raise ProcessorError(f'processor "{path}": expected "module:function"')
-    if (here := str(Path.cwd())) not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
+    make_here_importable()
     module = _import(path, module_name)
     target: Any = module
     for part in attribute.split("."):
@@ -66,6 +65,12 @@ def load_processor(path: str) -> Processor:
     if not isinstance(strategies, Mapping):
         raise ProcessorError(f"{module_name}.backoff_strategies: expected a dict of functions")
     return Processor(path, target, is_async(target), strategies)
+
+
+def make_here_importable() -> None:
+    """The user's code may lie in the working directory, whichever way the program was started."""
+    if (here := str(Path.cwd())) not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
 
 
 def is_async(target: Callable[..., Any]) -> bool:

@@ -21,7 +21,7 @@ from echomq_pool.redisio.protocol import Arg, Call, Kind, Wire, fail, pack
 from echomq_pool.redisio.replies import Action, ErrorReply, Verdict, classify, target_of
 from echomq_pool.redisio.scripts import ScriptLibrary
 from echomq_pool.redisio.sentinel import find_master
-from echomq_pool.redisio.state import LinkState, ServerInfo, Teller
+from echomq_pool.redisio.state import CANCELLED, LinkState, ServerInfo, Teller
 from echomq_pool.redisio.traffic import Traffic, calling_back
 
 STEADY_MS = (
@@ -191,7 +191,7 @@ class Link(Traffic):
             return await call.future
         except asyncio.CancelledError:
             if call in wire.in_flight:
-                wire.abort(LinkDown("a blocked call was cancelled", sent=True))
+                wire.abort(LinkDown(CANCELLED, sent=True))
             raise
 
     # --- keeping connected --------------------------------------------------------------------------

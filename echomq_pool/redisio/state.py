@@ -80,6 +80,9 @@ def parse_version(text: str) -> tuple[int, ...]:
     return tuple(numbers) or (0,)
 
 
+CANCELLED = "a blocked call was cancelled"  # our own doing, the only way to end such a call: no trouble
+
+
 class Teller:
     """Passes changes of state on, and logs those that a person would call a change.
 
@@ -99,7 +102,8 @@ class Teller:
         over = not new.condition and (not new.connected or not old.condition)
         same = old.connected == new.connected and (old.condition == new.condition or over)
         if not self.quiet and (not same or refused or old.detail == NEW):
-            level = logging.INFO if new.connected and not new.condition else logging.WARNING
+            fine = (new.connected and not new.condition) or new.detail == CANCELLED
+            level = logging.INFO if fine else logging.WARNING
             self._line(level, new.detail or f"{old.condition} is over")
         if self._on_state is not None:
             try:

@@ -27,6 +27,8 @@ from echomq_pool.supervisor.switchboard import Switchboard
 
 log = logging.getLogger("echomq.supervisor")
 
+DUMP_APART_MS = 50  # a process writes its stacks in a millisecond or two
+
 Answer = Callable[[Result], None]
 
 
@@ -66,6 +68,8 @@ class Desk:
         self._stops = StopCounter()
         self._reading: Reading | None = None
         self._started_ms = root.now()
+        self._to_dump: list[int] = []  # handles of those whose stacks are still to be asked for
+        self._dump_at_ms = 0
 
     # --- signals -----------------------------------------------------------------------------------------
 
@@ -199,11 +203,15 @@ class Desk:
             )
 
     def next_ms(self) -> int | None:
-        """When a silent client is to be dropped (monotonic ms)."""
-        return None if self._root.control is None else self._root.control.next_deadline()
+        """When a silent client is to be dropped, or the next stacks are to be asked for (monotonic ms)."""
+        dropping = None if self._root.control is None else self._root.control.next_deadline()
+        asking = self._dump_at_ms if self._to_dump else None
+        return min((at for at in (dropping, asking) if at is not None), default=None)
 
     def on_time(self, now_ms: int) -> None:
-        """Drops clients that are done, or neither ask nor read."""
+        """Drops clients that are done, or neither ask nor read; asks the next process for its stacks."""
+        if self._to_dump and now_ms >= self._dump_at_ms:
+            self._dump_next(now_ms)
         control = self._root.control
         if control is not None:
             for conversation in control.overdue(now_ms):
@@ -314,8 +322,17 @@ class Desk:
         for row in self.status()["children"]:
             log.info("%s", " ".join(f"{key}={value}" for key, value in row.items()))
         faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
+        self._to_dump = [member.handle for member in self._root.family]
+        self._dump_at_ms = self._root.now() + DUMP_APART_MS
+
+    def _dump_next(self, now_ms: int) -> None:
+        """One process at a time: they all write to the same stderr, and none says in its stacks who it is."""
+        handle = self._to_dump.pop(0)
+        self._dump_at_ms = now_ms + DUMP_APART_MS
         for member in self._root.family:
-            signal_child(member.pidfd, signal.SIGUSR2)
+            if member.handle == handle:
+                log.info("%s (pid %d): its stacks follow", member.id, member.pid)
+                signal_child(member.pidfd, signal.SIGUSR2)
 
 
 _VERBS: dict[str, Callable[[Desk, dict[str, Any], Answer], None]] = {

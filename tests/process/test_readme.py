@@ -42,9 +42,13 @@ def place(own_server: Server) -> Iterator[Path]:
 
 def test_the_example_of_the_readme_runs(place: Path) -> None:
     """a newcomer's first ten minutes"""
-    environ = {**os.environ, "PYTHONPATH": str(place), "XDG_RUNTIME_DIR": str(place)}
+    environ = {**os.environ, "XDG_RUNTIME_DIR": str(place)}
+    environ.pop("PYTHONPATH", None)
+    (place / "myapp" / "hooks.py").write_text("def note(event): print(event.name, flush=True)\n")
+    with (place / "pool.toml").open("a") as config:
+        config.write('[hooks]\non_completed = "myapp.hooks:note"\n')  # found where the processor is found
     pool = subprocess.Popen(
-        [sys.executable, "-m", "echomq_pool", "--config", "pool.toml"],
+        [Path(sys.executable).with_name("echomq-pool"), "--config", "pool.toml"],
         cwd=place,
         env=environ,
         stdin=subprocess.DEVNULL,
@@ -68,7 +72,7 @@ def test_the_readme_names_every_command_and_every_exit_code() -> None:
         [sys.executable, "-m", "echomq_pool", "--help"], capture_output=True, text=True
     ).stdout
     commands = re.findall(r"^  ([a-z]+)  ", shown.partition("Commands:")[2], flags=re.MULTILINE)
-    assert len(commands) == 10
+    assert len(commands) == 11
     for word in (*commands, "0", "13", "64", "70", "75", "78"):
         assert re.search(rf"^\|.*\b{word}\b", README, flags=re.MULTILINE), word
 
