@@ -16,6 +16,7 @@ _PUBLIC = {
     "FlowProducer": "echomq_pool.api.flow",
     "Job": "echomq_pool.api.job",
     "Queue": "echomq_pool.api.queue",
+    "QueueEvents": "echomq_pool.api.events",
     "SyncFlowProducer": "echomq_pool.api.sync_flow",
     "SyncJob": "echomq_pool.api.job",
     "SyncQueue": "echomq_pool.api.sync",

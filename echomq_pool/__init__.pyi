@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MIT
+from echomq_pool.api.events import QueueEvents as QueueEvents
 from echomq_pool.api.flow import FlowProducer as FlowProducer
 from echomq_pool.api.job import Job as Job
 from echomq_pool.api.job import SyncJob as SyncJob
