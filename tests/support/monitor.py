@@ -7,6 +7,7 @@ import re
 import socket
 import time
 from collections import Counter
+from collections.abc import Callable
 
 from tests.support.servers import Server
 
@@ -14,19 +15,23 @@ _LINE = re.compile(rb'^\+[\d.]+ \[\d+ (?P<who>[^\]]+)\] "(?P<command>[^"]+)"')
 OURS = {"PING", "INFO", "MONITOR", "CLIENT"}  # what the tests themselves send
 
 
-def requests(server: Server, seconds: float) -> Counter[str]:
-    """Client requests of the next `seconds` by command, upper case; commands inside scripts are left out."""
+def requests(server: Server, seconds: float, until: Callable[[], bool] | None = None) -> Counter[str]:
+    """Client requests of the next `seconds` by command, upper case; commands inside scripts are left out.
+
+    Args:
+        until: ends it earlier, as soon as this is true.
+    """
     seen: Counter[str] = Counter()
     deadline = time.monotonic() + seconds
     with socket.create_connection(("127.0.0.1", server.port)) as sock:
         sock.sendall(b"MONITOR\r\n")
         rest = b""
-        while (left := deadline - time.monotonic()) > 0:
-            sock.settimeout(left)
+        while (left := deadline - time.monotonic()) > 0 and not (until is not None and until()):
+            sock.settimeout(min(left, 0.1))
             try:
                 data = sock.recv(1 << 16)
             except TimeoutError:
-                break
+                continue
             *lines, rest = (rest + data).split(b"\r\n")
             for line in lines:
                 match = _LINE.match(line)
