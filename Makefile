@@ -53,6 +53,8 @@ system:
 	$(call need,redis-server,redis-server)
 	$(call need,node,nodejs)
 	$(call need,npm,npm)
+	$(call need,faketime,faketime)
+	$(call need,openssl,openssl)
 
 npm: | system
 	@$(MAKE) --no-print-directory $(NPM_STAMP)
