@@ -3,18 +3,25 @@
 
 `async def` runs as a task of its own on the worker's loop, so that cancelling it, or whatever it does to its own
 task, touches nobody else. Plain functions run in a pool of as many threads as the worker has slots.
+
+A process that a job forks has our loop, our epoll and our connections, and must never work with them: it ends
+where it would come back to us, from the processor or to the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 from echomq_pool.api.job import Job, SyncJob
 from echomq_pool.children.outcome import Outcome, done, failed, raised
 from echomq_pool.children.processor import Processor
+
+EXIT_STRAY = 70  # of a process forked by a job that would have gone on as a second worker
 
 
 class Executor:
@@ -24,6 +31,7 @@ class Executor:
         self.processor = processor
         self._loop = asyncio.get_running_loop()
         self._threads = None if processor.is_async else ThreadPoolExecutor(concurrency, "job")
+        os.register_at_fork(after_in_child=self._strand)
 
     def start(self, job: Job) -> asyncio.Future[Outcome]:
         """Starts `job` in the next turn of the loop, not in this one: what is told about it now goes out first.
@@ -46,6 +54,13 @@ class Executor:
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def _strand(self) -> None:
+        """In a process that a job forked: its next turn of the loop is its last. Nothing else may run in that turn."""
+        with contextlib.suppress(AttributeError):  # uvloop hides its list
+            self._loop._ready.clear()  # type: ignore[attr-defined]
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon(os._exit, EXIT_STRAY)
+
     def _submit(self, job: Job, future: asyncio.Future[Outcome]) -> None:
         assert self._threads is not None
         run = contextvars.copy_context().run
@@ -60,15 +75,19 @@ def _pass_on(ended: asyncio.Future[Outcome], future: asyncio.Future[Outcome]) ->
 
 
 async def _run_async(processor: Processor, job: Job) -> Outcome:
+    home = os.getpid()
     try:
         return done(await processor.call(job))
     except (
         BaseException
     ) as error:  # KeyboardInterrupt, SystemExit, CancelledError: all end a job, none the worker
         return _caught(error)
+    finally:
+        _end_strays(home)
 
 
 def _run_sync(processor: Processor, job: SyncJob) -> Outcome:
+    home = os.getpid()
     try:
         result = processor.call(job)
         if inspect.iscoroutine(result):
@@ -79,6 +98,15 @@ def _run_sync(processor: Processor, job: SyncJob) -> Outcome:
         return done(result)
     except BaseException as error:
         return _caught(error)
+    finally:
+        _end_strays(home)
+
+
+def _end_strays(home: int) -> None:
+    """Ends this process when it is not `home`, the worker that called the processor."""
+    if os.getpid() == home:
+        return
+    os._exit(EXIT_STRAY)
 
 
 def _caught(error: BaseException) -> Outcome:

@@ -249,3 +249,18 @@ def test_a_process_that_its_job_kills_is_gone_with_the_job_still_held(
         assert [job.id for job in hub.held.values()] == [job_id]
         assert jobs.get("active") == [job_id]
         assert not any("completed" in s.counters for s in hub.of(Stats))
+
+
+@pytest.mark.parametrize("processor", ["processors:trick", "processors:trick_async"])
+def test_a_process_forked_by_a_job_never_becomes_a_second_worker(
+    valkey_server: Server, queue_name: str, processor: str
+) -> None:
+    """law 1, case C112: whichever way the child comes back, it ends; the job is its parent's alone."""
+    names = ["fork_return", "fork_raise", "fork_exit"]
+    names += ["fork_await"] if processor.endswith("async") else []
+    found = run_tricks(valkey_server, queue_name, processor, names)
+    for name in names:
+        assert found[name].get("failedReason") is None
+        assert found[name]["ats"] == "1"
+        child = int(json.loads(found[name]["returnvalue"]))
+        assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE

@@ -125,7 +125,18 @@ def _nest(depth: int) -> list[Any]:
     return nest
 
 
+def _forked(end: Any) -> str:
+    """The child comes back from here too, in its own way; the parent says which process it was."""
+    pid = os.fork()
+    if pid == 0:
+        return str(end())
+    return str(pid)
+
+
 TRICKS: dict[str, Any] = {
+    "fork_return": lambda: _forked(lambda: "I am the child"),
+    "fork_raise": lambda: _forked(lambda: _raise(ValueError("the child"))),
+    "fork_exit": lambda: _forked(lambda: sys.exit(0)),
     "ok": lambda: "fine",
     "odd": lambda: _raise(Odd("one", "two")),
     "chain": _chained,
@@ -172,6 +183,10 @@ def trick(job: Any) -> Any:
 
 async def trick_async(job: Any) -> Any:
     """The same on the loop; more tricks that only tasks can play."""
+    if job.name == "fork_await":
+        if (pid := os.fork()) == 0:
+            await asyncio.sleep(600)
+        return str(pid)
     if job.name == "self_cancel":
         task = asyncio.current_task()
         assert task is not None
