@@ -137,6 +137,7 @@ const verbs = {
   promoteJobs: async (a) => queue(a).promoteJobs(),
   removeDeduplicationKey: async (a) => queue(a).removeDeduplicationKey(a.key),
   removeOrphanedJobs: async (a) => queue(a).removeOrphanedJobs(),
+  rateLimit: async (a) => queue(a).rateLimit(a.ms),
   isMaxed: async (a) => queue(a).isMaxed(),
   dependencies: async (a) => (await queue(a).getJob(a.id)).getDependencies({ processed: {}, unprocessed: {} }),
   removeUnprocessedChildren: async (a) => (await queue(a).getJob(a.id)).removeUnprocessedChildren(),

@@ -37,7 +37,7 @@ def sort_of(n: int, folder: str) -> dict[str, Any]:
             opts = {"jobId": f"custom-{n}"}
         case 9:
             data["fail_times"] = 99
-            opts = {"attempts": 1 + n % 2}
+            opts = {"attempts": 1 + n // 10 % 2}
     return {"name": f"job-{n}", "data": data, "opts": opts}
 
 
@@ -70,7 +70,7 @@ def check_jobs(node: Node, at: dict[str, str], total: int) -> None:
     assert set(failed) == {n for n in range(total) if n % 10 == 9}
     for n, job in failed.items():
         assert job["failedReason"] == f"planned failure of job-{n}"
-        assert job["attemptsMade"] == 1 + n % 2
+        assert job["attemptsMade"] == 1 + n // 10 % 2
         assert len(job["stacktrace"]) == job["attemptsMade"]
         assert "RuntimeError" in job["stacktrace"][-1]
     completed = [job for job in node("jobs", **at, states=["completed"]) if job["name"] != "tick"]
@@ -98,7 +98,7 @@ def check_events(node: Node, listener: int, counts: dict[str, int], total: int) 
     )
     assert max(finals.values()) == 1
     retried = sum(1 for n in range(total) if n % 10 == 6) + 2 * sum(1 for n in range(total) if n % 10 == 7)
-    retried_failures = sum(1 for n in range(total) if n % 10 == 9 and n % 2)
+    retried_failures = sum(1 for n in range(total) if n % 10 == 9 and n // 10 % 2)
     assert seen["active"] == counts["completed"] + counts["failed"] + retried + retried_failures
     assert seen["retries-exhausted"] == counts["failed"]
 
