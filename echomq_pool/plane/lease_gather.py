@@ -192,10 +192,18 @@ class Gatherer:
             except (LinkDown, LinkRefused) as error:
                 await self._desk.reconnected(error)
         for operation, row in zip(operations, rows, strict=True):
-            verdict = judge(operation.token, *(codec.to_text(value) for value in row))
+            attempts, state, spent = (codec.to_text(value) for value in row)
+            verdict = judge(operation.token, attempts, state, spent)
             if verdict is not Verdict.REPEAT:
-                operation.word = "done" if verdict is Verdict.DONE else "stale"
+                operation.word = _word(operation.verb, state) if verdict is Verdict.DONE else "stale"
         return [lease_row.taken(job_id, flat) for job_id, flat in claimed]
+
+
+def _word(verb: str, state: str) -> str:
+    """What the lost reply must have said."""
+    if verb == "retry" and state == "dead":
+        return "dead"
+    return {"complete": "completed", "retry": "scheduled", "delay": "scheduled"}.get(verb, "pending")
 
 
 def _claims(reply: Any) -> tuple[list[Taken], Nothing]:

@@ -88,6 +88,9 @@ class Wire(asyncio.Protocol):
         self.watched = False  # the owner wants to hear of good answers too
         self.paused = False
         self.heard = False  # any byte came in
+        self.on_push: Callable[[Any], None] | None = (
+            None  # hears replies that nobody asked for (subscriptions)
+        )
         self.lost: LinkError | None = None
         self.leaving: LinkError | None = None  # to be ended as soon as everything sent is answered
 
@@ -119,17 +122,30 @@ class Wire(asyncio.Protocol):
         except hiredis.ProtocolError as error:
             self.abort(_wrong_protocol(data, error))
         except IndexError:
-            if self.lost is None:
+            if self.on_push is not None:
+                self._pushed(reply)
+            elif self.lost is None:
                 self.abort(_unasked(reply))
         if self.leaving is not None and not self.in_flight:
             self.abort(self.leaving)
+
+    def _pushed(self, reply: Any) -> None:
+        """Everything left in the reader: calls are answered before, since nothing was in flight."""
+        assert self.on_push is not None
+        while reply is not NOTHING:
+            self.on_push(reply)
+            reply = self._reader.gets()
 
     def eof_received(self) -> None:
         return None  # the transport closes itself
 
     def connection_lost(self, exc: Exception | None) -> None:
         why = "the server closed the connection" if exc is None else f"connection lost: {exc}"
-        if not self.heard and self._transport is not None and not self._transport.get_extra_info("ssl_object"):
+        if (
+            not self.heard
+            and self._transport is not None
+            and not self._transport.get_extra_info("ssl_object")
+        ):
             why += " before its first answer; if that port speaks TLS, use rediss://"
         self.abort(LinkDown(why, sent=True))
 
