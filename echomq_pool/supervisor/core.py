@@ -20,28 +20,16 @@ from random import Random
 from echomq_pool.clock import SYSTEM_CLOCK, Clock
 from echomq_pool.config.schema import PoolConfig
 from echomq_pool.ipc.board import Board
-from echomq_pool.ipc.channel import Frame, ProtocolError
-from echomq_pool.ipc.messages import (
-    Bye,
-    Expired,
-    Failed,
-    Ignore,
-    Linked,
-    Quiet,
-    Ready,
-    Recovered,
-    Resume,
-    Stats,
-    Stop,
-    Wish,
-)
+from echomq_pool.ipc.messages import Quiet, Resume, Stop
 from echomq_pool.metrics import Totals
 from echomq_pool.supervisor.actions import Action, AskStop, Finished, Kill, Reply, Spawn
 from echomq_pool.supervisor.control import ControlServer
 from echomq_pool.supervisor.desk import Desk, Reading
-from echomq_pool.supervisor.family import WORKER_START, Family, Member
+from echomq_pool.supervisor.family import Family, Member
+from echomq_pool.supervisor.frames import Frames
 from echomq_pool.supervisor.guard import Guard
-from echomq_pool.supervisor.nursery import Nursery
+from echomq_pool.supervisor.node import State
+from echomq_pool.supervisor.nursery import Born, Nursery
 from echomq_pool.supervisor.reaper import Reaper, kill_group, signal_child
 from echomq_pool.supervisor.reason import ExitReason, Why
 from echomq_pool.supervisor.report import Report
@@ -49,7 +37,7 @@ from echomq_pool.supervisor.signals import Inbox
 from echomq_pool.supervisor.spawn import ForkFailed, Spawned
 from echomq_pool.supervisor.spec import ChildSpec, GroupSpec
 from echomq_pool.supervisor.status import OomMeter, WaitStatus, judge
-from echomq_pool.supervisor.switchboard import FORWARDED, LOCK_MANAGER, Switchboard
+from echomq_pool.supervisor.switchboard import Switchboard
 from echomq_pool.supervisor.tree import Tree
 
 log = logging.getLogger("echomq.supervisor")
@@ -59,6 +47,7 @@ EXIT_BOOT_FAILED = 13
 EXIT_GAVE_UP = 70
 EXIT_WORK_KILLED = 75
 TELL_TREE_MS = 1_000
+ABANDON_MS = 5_000  # after the stop deadline; the tree itself is through with everything 2.5 s after it
 QUIETED = ("stalled_checker", "job_scheduler")  # besides the workers: they start nothing new either
 ASKED_FOR = {"scale": Why.SCALE, "reload": Why.RELOAD, "recycle": Why.RECYCLE, "memory": Why.MEMORY}
 
@@ -102,12 +91,14 @@ class Supervisor:
         self.switchboard = Switchboard(self.family, self._watch_writable)
         self.nursery = Nursery(board, clock)
         self.reaper = Reaper(lambda pid: self.family.by_pid(pid) is not None, self._learn)
-        self.guard = Guard(board, self.end_for, self._replace_member)
+        self.guard = Guard(board, self.end_for, self.replace)
+        self.frames = Frames(self)
         self.desk = Desk(self, reload)
         self.tree = Tree(tree_of(config, 0), rng=rng, drain_ms=config.supervisor.shutdown_timeout_ms)
         self.totals = Totals()
         self.oom = OomMeter()
         self.restarts: dict[str, int] = {}
+        self.unborn: dict[int, int] = {}  # slots of children that a zygote has been asked for, by handle
         self.finished: Finished | None = None
         self.quiet = False
         self.stopping = False
@@ -123,13 +114,22 @@ class Supervisor:
         self._open()
         try:
             self.perform(self.tree.start(self.now()))
-            while self.finished is None:
+            while self.finished is None and not self._abandoned():
                 for key, events in self.selector.select(self._patience()):
                     key.data(events)
                 self._on_time(self.now())
-            return self._exit_code(self.finished)
+            return self._exit_code(self.finished or Finished("stopped"))
         finally:
             self._close()
+
+    def _abandoned(self) -> bool:
+        """Past everything that a stop may take: what SIGKILL has not ended by now hangs in the kernel."""
+        closing = self.tree.closing_ms
+        if closing is None or self.now() < closing + ABANDON_MS:
+            return False
+        log.critical("left behind, for SIGKILL does not reach them: %s", [(m.id, m.pid) for m in self.family])
+        self.work_killed = True
+        return True
 
     def now(self) -> int:
         """Monotonic ms."""
@@ -158,7 +158,9 @@ class Supervisor:
         """Seconds until something is due. The own beat is always due some time: it shows that this loop turns."""
         beat = self.now() + self.config.supervisor.hang_timeout_ms // 4
         tell = self.tree_told_ms + TELL_TREE_MS if self.changed else None
-        times = [beat, tell, self.tree.next_deadline(), self.guard.next_ms(), self.desk.next_ms()]
+        closing = self.tree.closing_ms
+        end = None if closing is None else closing + ABANDON_MS
+        times = [beat, tell, end, self.tree.next_deadline(), self.guard.next_ms(), self.desk.next_ms()]
         return max(0, min(t for t in times if t is not None) - self.now()) / 1000
 
     def _on_time(self, now: int) -> None:
@@ -201,19 +203,27 @@ class Supervisor:
                 case Finished():
                     self.finished = action
                 case Report():
-                    log.log(action.level, "%s", action.line())
+                    # A death has its line already (`_log_death`, with the pid); the report adds who supervises it.
+                    told = action.context in ("child_terminated", "shutdown_error")
+                    log.log(logging.DEBUG if told else action.level, "%s", action.line())
 
     def _spawn(self, action: Spawn) -> None:
         slot = self.family.take_slot()
         if slot is None:
             self._fork_failed(action.handle, "ENOSPC", "no place is left on the board")
             return
+        self.unborn[action.handle] = slot
         born = self.nursery.spawn(action.spec, slot, action.handle, self.config)
+        if born is not None:
+            self._delivered(born, action.spec)
+
+    def _delivered(self, born: Born, spec: ChildSpec) -> None:
+        slot = self.unborn.pop(born.incarnation)
         if isinstance(born, ForkFailed):
             self.family.free_slot(slot)
-            self._fork_failed(action.handle, born.errno_name, born.text)
-        elif born is not None:
-            self._born(born, action.spec)
+            self._fork_failed(born.incarnation, born.errno_name, born.text)
+        else:
+            self._born(born, spec)
 
     def _fork_failed(self, handle: int, name: str, text: str) -> None:
         log.error("no process for child %d: %s (%s)", handle, text, name)
@@ -231,16 +241,14 @@ class Supervisor:
         zygote = self.nursery.zygote_of(born.incarnation)
         if zygote is not None:
             self.selector.register(zygote, selectors.EVENT_READ, lambda _: self._learn())
-        if leaf is None or member.asked:  # it was given up while a zygote was still at it
+        if leaf is None or leaf.state is State.STOPPING or leaf.failure:
+            member.asked = True  # while a zygote was still at it, it was given up or asked to stop
             self._end(member, "kill")
 
     def _learn(self) -> None:
         """Reads what zygotes have answered: workers born, or not."""
         for born, spec in self.nursery.read():
-            if isinstance(born, ForkFailed):
-                self._fork_failed(born.incarnation, born.errno_name, born.text)
-            else:
-                self._born(born, spec)
+            self._delivered(born, spec)
 
     def _ask_stop(self, action: AskStop) -> None:
         member = self.family.members.get(action.handle)
@@ -282,88 +290,10 @@ class Supervisor:
     def _receive(self, member: Member) -> int:
         frames = member.channel.receive()
         for frame in frames:
-            self._frame(member, frame)
+            self.frames.take(member, frame)
         if member.channel.closed:
             self._unwatch(member)
         return len(frames)
-
-    def _frame(self, member: Member, frame: Frame) -> None:
-        if frame.kind in FORWARDED:
-            self.switchboard.forward(frame)
-            return
-        try:
-            message = frame.message()
-        except ProtocolError as error:
-            log.error("%s sent a frame that cannot be read: %s", member.id, error)
-            return
-        now = self.now()
-        match message:
-            case Ready():
-                self._acked(member, message)
-            case Ignore():
-                self.perform(self.tree.ignored(now, member.handle))
-            case Failed():
-                self._failed(member, message)
-            case Linked():
-                self._linked(member, message)
-            case Stats():
-                self.totals.update(member.handle, message.counters, message.gauges, message.histograms)
-                self.changed = True
-            case Expired():
-                self._expired(message)
-            case Wish():
-                self._replace_member(member, message.reason)
-            case Bye():
-                member.bye = message.reason
-            case Recovered():
-                self._recovered(message)
-            case _:
-                log.error("%s sent %s, which is not for the supervisor", member.id, frame.kind.name)
-
-    def _acked(self, member: Member, ready: Ready) -> None:
-        member.ready = ready
-        log.debug("%s is ready (pid %d) %s", member.id, member.pid, ready.info)
-        if member.id == LOCK_MANAGER:
-            self.switchboard.introduce(member)
-        elif member.worker_id:
-            self.switchboard.tell_lock_manager(member.up())
-        if self.quiet and self._is_quieted(member):
-            self.switchboard.tell(member, Quiet())
-        self.guard.look_again()
-        self.perform(self.tree.acked(self.now(), member.handle, ready.info))
-
-    def _failed(self, member: Member, failed: Failed) -> None:
-        log.error("%s cannot start: %s", member.id, failed.error)
-        for line in failed.trace.rstrip().splitlines():
-            log.error("%s | %s", member.id, line)
-        cause = f"{member.id}: {failed.error}"
-        self.perform(self.tree.start_failed(self.now(), member.handle, cause, failed.final))
-
-    def _linked(self, member: Member, linked: Linked) -> None:
-        member.linked = linked
-        member.client_ids = list(linked.client_ids) or member.client_ids
-        if linked.server and not self.server:
-            self.server = linked.server
-            log.info("server: %s", linked.server)
-        if member.worker_id:
-            self.switchboard.tell_lock_manager(member.up())
-        self.changed = True
-
-    def _replace_member(self, member: Member, why: str) -> None:
-        self.desk.replace(member, why)
-
-    def _expired(self, expired: Expired) -> None:
-        """A job that cannot be stopped from inside: its process ends, the lock manager settles it."""
-        member = self.family.by_worker_id(expired.worker_id)
-        if member is None or member.killed:
-            return
-        log.warning("%s: job %s/%s: %s", member.id, expired.queue, expired.job_id, expired.text)
-        member.expired.append([expired.queue, expired.job_id, expired.how, expired.text])
-        self.end_for(member, Why.CANCEL if expired.how == "cancel" else Why.TIMEOUT)
-
-    def _recovered(self, recovered: Recovered) -> None:
-        if self.family.recovered(recovered.worker_id) is not None:
-            self.changed = True
 
     # --- deaths --------------------------------------------------------------------------------------------
 
@@ -400,11 +330,8 @@ class Supervisor:
         if down is not None:
             self.switchboard.mourn(down)
         for born, spec in self.nursery.lost(member.handle, self.selector):
-            if isinstance(born, ForkFailed):
-                self._fork_failed(born.incarnation, born.errno_name, born.text)
-            else:
-                self._born(born, spec)
-        if self.stopping and reason.kind is Why.KILLED and member.spec.start == WORKER_START:
+            self._delivered(born, spec)
+        if self.stopping and reason.kind is Why.KILLED and member.worker_id:
             self.work_killed = True
         self.perform(self.tree.exited(self.now(), member.handle, reason))
 
@@ -437,7 +364,7 @@ class Supervisor:
         self.quiet = quiet
         self.changed = True
         for member in self.family:
-            if member.ready is not None and self._is_quieted(member):
+            if member.ready is not None and self.is_quieted(member):
                 self.switchboard.tell(member, Quiet() if quiet else Resume())
 
     def stop(self, *, fast: bool = False) -> None:
@@ -447,8 +374,13 @@ class Supervisor:
         deadline = self.now() + (0 if fast else self.config.supervisor.shutdown_timeout_ms)
         self.perform(self.tree.stop(self.now(), deadline, fast=fast))
 
-    def _is_quieted(self, member: Member) -> bool:
-        return member.spec.start == WORKER_START or member.id in QUIETED
+    def replace(self, member: Member, why: str) -> None:
+        """A new process for a running one."""
+        self.desk.replace(member, why)
+
+    def is_quieted(self, member: Member) -> bool:
+        """Whether `quiet` concerns that child."""
+        return bool(member.worker_id) or member.id in QUIETED
 
     def state(self) -> str:
         return "stopping" if self.stopping else "quiet" if self.quiet else "running"

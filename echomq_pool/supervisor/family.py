@@ -14,8 +14,6 @@ from echomq_pool.supervisor.reason import ExitReason, Why
 from echomq_pool.supervisor.spec import ChildSpec
 from echomq_pool.supervisor.status import Evidence, WaitStatus
 
-WORKER_START = "echomq_pool.children.entry:worker"
-
 
 @dataclass(eq=False, slots=True)
 class Member:
@@ -108,8 +106,8 @@ class Family:
         return found[-1] if found else None
 
     def workers(self) -> list[Member]:
-        """Those that run jobs and have acked."""
-        return [m for m in self.members.values() if m.spec.start == WORKER_START and m.ready is not None]
+        """Those that run jobs: they said so in their ack."""
+        return [m for m in self.members.values() if m.worker_id]
 
     def remove(self, member: Member, down: Down | None) -> None:
         """A dead member leaves. Its slot is free at once unless the lock manager may still write there."""

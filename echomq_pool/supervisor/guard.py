@@ -62,7 +62,7 @@ class Guard:
         limit = config.supervisor.hang_timeout_ms
         if member.id == LOCK_MANAGER:
             # Leases wait for it: it must be missed while they still live.
-            limit = min(limit, *(w.lock_duration_ms // 4 for w in config.workers))
+            limit = min([limit, *(w.lock_duration_ms // 4 for w in config.workers)])
         return Watched(
             member.handle,
             member.pid,

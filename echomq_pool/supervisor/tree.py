@@ -241,6 +241,11 @@ class Tree:
             return self._turn(now_ms, lambda: answer(Result(error="not_found", detail=f"no group {group!r}")))
         return self._turn(now_ms, lambda: do(found, answer))
 
+    @property
+    def closing_ms(self) -> int | None:
+        """Deadline of the global stop (monotonic ms), once there is one."""
+        return self._world.closing_ms
+
     # --- looking around --------------------------------------------------------------------------------
 
     def group(self, name: str) -> Group | None:
