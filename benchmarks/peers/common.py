@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""What the jobs of every contestant do. Standard library only: it is imported in every peer's own environment.
+"""What the jobs of every contestant do, and the command line of every adapter.
 
-`BENCH_DIR` is the folder of the run. Each worker process keeps one file in it with its count and the monotonic
-times of its first and last job, written anew by every job: one small pwrite, the same for everybody.
+Standard library only: it is imported in every peer's own environment. `BENCH_DIR` is the folder of the run. Each
+worker process keeps one file in it with its count and the monotonic times of its first and last job, written anew
+by every job: one small pwrite, the same for everybody.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import os
 import struct
 import sys
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 IO_S = 0.05
 CPU_NS = 2_000_000
@@ -25,17 +27,7 @@ _count = 0
 _first = 0
 
 
-def folder() -> Path:
-    return Path(os.environ["BENCH_DIR"])
-
-
-def url() -> str:
-    return os.environ["BENCH_URL"]
-
-
-def setting(name: str, default: int) -> int:
-    """A number that the driver chose, such as `concurrency`."""
-    return int(os.environ.get(f"BENCH_{name.upper()}", default))
+# --- inside a job
 
 
 def tick() -> None:
@@ -73,26 +65,85 @@ def _append(name: str, line: str) -> None:
     os.close(fd)
 
 
-def producer(
-    bulk: Callable[[str, int], None],
-    one: Callable[[str, int], None],
-    timed: Callable[[], None],
-    hold: Callable[[str, float], None],
-) -> None:
-    """The command line of a peer's producer: `bulk KIND N`, `one KIND N`, `timed N GAP_MS`, `hold KEY SECONDS`.
+# --- what the driver has decided
 
-    Prints the seconds that it took.
+
+def folder() -> Path:
+    return Path(os.environ["BENCH_DIR"])
+
+
+def url() -> str:
+    return os.environ.get("BENCH_URL", "redis://127.0.0.1:6379/0")
+
+
+def concurrency() -> int:
+    """Jobs at once in a process."""
+    return int(os.environ.get("BENCH_CONCURRENCY", "32"))
+
+
+def quickest() -> bool:
+    """Whether recovery is to be set as quick as the settings allow, instead of being left at its defaults."""
+    return os.environ.get("BENCH_QUICKEST") == "1"
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the workers are started for: noop | io | cpu | mark | hold | idle."""
+
+    kind: str
+    processes: int
+    concurrency: int
+
+
+class Adapter(Protocol):
+    """One contestant's half. The first three add jobs of a kind that takes no data."""
+
+    def describe(self, load: Load) -> dict[str, Any]:
+        """{"commands": [argv, …], "settings": "what was chosen, for people"}"""
+
+    def bulk(self, kind: str, count: int) -> None:
+        """Adds many jobs in the quickest way there is."""
+
+    def one(self, kind: str, count: int) -> None:
+        """Adds them one by one, each after the reply to the one before."""
+
+    def mark(self) -> None:
+        """Adds one job `mark` with `time.time_ns()`."""
+
+    def hold(self, key: str, seconds: float) -> None:
+        """Adds one job `hold`."""
+
+
+def run(adapter: Adapter) -> None:
+    """The command line: describe KIND PROCESSES CONCURRENCY | bulk KIND N | one KIND N | timed N GAP_MS | hold KEY S.
+
+    Prints one line of JSON.
     """
     verb, *args = sys.argv[1:]
+    if verb == "describe":
+        print(json.dumps(adapter.describe(Load(args[0], int(args[1]), int(args[2])))))
+        return
+    if verb == "timed":
+        adapter.hold("warm", 0.0)  # connections and imports are not what is timed
     began = time.perf_counter()
     if verb == "bulk":
-        bulk(args[0], int(args[1]))
+        adapter.bulk(args[0], int(args[1]))
     elif verb == "one":
-        one(args[0], int(args[1]))
+        adapter.one(args[0], int(args[1]))
     elif verb == "hold":
-        hold(args[0], float(args[1]))
-    else:
+        adapter.hold(args[0], float(args[1]))
+    elif verb == "timed":
         for _ in range(int(args[0])):
-            timed()
+            adapter.mark()
             time.sleep(int(args[1]) / 1000)
     print(json.dumps({"seconds": time.perf_counter() - began}))
+
+
+def python(*args: str) -> list[str]:
+    """A command of the environment that this runs in."""
+    return [sys.executable, *args]
+
+
+def tool(name: str, *args: str) -> list[str]:
+    """A script that this environment has installed."""
+    return [str(Path(sys.executable).parent / name), *args]
