@@ -6,9 +6,12 @@ In a cluster a link goes to the node of one slot, so there every queue has a lin
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from echomq_pool.children.base import EXIT_BROKEN
 from echomq_pool.children.run import Source
 from echomq_pool.clock import Clock
 from echomq_pool.config.schema import PoolConfig, WorkersConfig
@@ -17,7 +20,9 @@ from echomq_pool.plane.keys import QueueKeys
 from echomq_pool.plane.lock import LockPlane
 from echomq_pool.redisio.link import Link
 from echomq_pool.redisio.scripts import ScriptLibrary
-from echomq_pool.redisio.state import LinkState
+from echomq_pool.redisio.state import DESCRIPTOR_GONE, LinkState
+
+log = logging.getLogger("echomq.worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,17 @@ def _link(wiring: Wiring, keys: QueueKeys, *, blocking: bool) -> Link:
         clock=wiring.clock,
         scripts=None if blocking else wiring.library,
         on_connect=wiring.on_connect,
-        on_state=wiring.on_state,
+        on_state=lambda state: _told(wiring, state),
         blocking=blocking,
         slot_key=keys.key("marker") if wiring.config.redis.cluster else None,
     )
+
+
+def _told(wiring: Wiring, state: LinkState) -> None:
+    """A job that closes descriptors which are not its own may have closed any: the loop's, the supervisor's, or one
+    that is somebody else's by now. Such a process can go deaf without a sign, and its jobs with it; it ends.
+    """
+    if state.detail == DESCRIPTOR_GONE:
+        log.critical("%s: this process cannot be trusted any more and ends", DESCRIPTOR_GONE)
+        os._exit(EXIT_BROKEN)
+    wiring.on_state(state)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import hiredis
 from echomq_pool.errors import LinkDown, LinkError, LinkRefused
 from echomq_pool.redisio.replies import ErrorReply, classify, to_error
 from echomq_pool.redisio.scripts import Script
+from echomq_pool.redisio.state import DESCRIPTOR_GONE
 
 Arg = bytes | str | int | float
 
@@ -141,6 +143,9 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         why = "the server closed the connection" if exc is None else f"connection lost: {exc}"
+        if isinstance(exc, OSError) and exc.errno == errno.EBADF:
+            self.abort(LinkDown(DESCRIPTOR_GONE, sent=True))
+            return
         if (
             not self.heard
             and self._transport is not None

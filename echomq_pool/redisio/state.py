@@ -80,6 +80,7 @@ def parse_version(text: str) -> tuple[int, ...]:
     return tuple(numbers) or (0,)
 
 
+DESCRIPTOR_GONE = "other code of this process has closed the descriptor of this connection"
 CANCELLED = "a blocked call was cancelled"  # our own doing, the only way to end such a call: no trouble
 
 

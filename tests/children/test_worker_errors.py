@@ -264,3 +264,14 @@ def test_a_process_forked_by_a_job_never_becomes_a_second_worker(
         assert found[name]["ats"] == "1"
         child = int(json.loads(found[name]["returnvalue"]))
         assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_job_that_closes_descriptors_of_the_worker_costs_that_process(
+    valkey_server: Server, queue_name: str
+) -> None:
+    """law 3: a process whose descriptors are no longer its own ends, instead of holding its job without hearing."""
+    jobs = Jobs(valkey_server, queue_name)
+    jobs.put("close_sockets")
+    with Hub(config_for(valkey_server, (queue_name,), "processors:trick_async")) as hub:
+        eventually(lambda: hub.process.poll() == 1, within=30)
+        assert "cannot be trusted" in hub.log()

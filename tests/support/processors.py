@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from echomq_pool.api.queue import Queue
 from echomq_pool.errors import DelayedError, JobCancelled, RateLimitError, UnrecoverableError, WaitingError
 
@@ -187,6 +189,10 @@ async def trick_async(job: Any) -> Any:
         if (pid := os.fork()) == 0:
             await asyncio.sleep(600)
         return str(pid)
+    if job.name == "close_sockets":
+        for connection in psutil.Process().net_connections("tcp"):
+            os.close(connection.fd)
+        await asyncio.sleep(600)
     if job.name == "self_cancel":
         task = asyncio.current_task()
         assert task is not None
