@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: MIT
+"""Every key that our side leaves behind is the one that BullMQ would have left: whole queues compared, key by key."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from echomq_pool import SyncQueue
+from tests.support.node import Node
+from tests.support.pool import PoolProcess
+from tests.support.servers import Server
+from tests.support.waiting import eventually
+from tests.support.wire import dump
+from tests.wire.fleet import EMQ, pool_of, workers
+
+QUEUES = [f"records-{n}" for n in range(4)]
+HOUR_MS = 3_600_000
+
+ADDS: list[dict[str, Any]] = [
+    {},
+    {"attempts": 3, "backoff": 1_000},
+    {"attempts": 3, "backoff": {"type": "exponential", "delay": 7, "jitter": 0.5}},
+    {"priority": 5},
+    {"priority": 5, "lifo": True},
+    {"lifo": True},
+    {"delay": HOUR_MS},
+    {"delay": HOUR_MS, "priority": 2},
+    {"jobId": "my-id"},
+    {"jobId": "my-id"},
+    {"deduplication": {"id": "d1"}},
+    {"deduplication": {"id": "d1"}},
+    {"deduplication": {"id": "d2", "ttl": HOUR_MS, "extend": True}},
+    {"deduplication": {"id": "d2", "ttl": HOUR_MS, "extend": True}},
+    {"deduplication": {"id": "d3", "ttl": HOUR_MS, "replace": True}, "delay": HOUR_MS},
+    {"deduplication": {"id": "d3", "ttl": HOUR_MS, "replace": True}, "delay": HOUR_MS},
+    {"deduplication": {"id": "d4", "keepLastIfActive": True}},
+    {"removeOnComplete": True, "removeOnFail": {"age": 60, "count": 7}, "keepLogs": 3},
+    {"stackTraceLimit": 2, "sizeLimit": 10_000},
+]
+
+REPEATS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"every": HOUR_MS}, {"every": HOUR_MS}),
+    ({"every": HOUR_MS, "offset": 500, "limit": 3}, {"every": HOUR_MS, "offset": 500, "limit": 3}),
+    ({"pattern": "0 0 3 * * *", "tz": "Europe/Berlin"}, {"pattern": "0 0 3 * * *", "tz": "Europe/Berlin"}),
+    ({"pattern": "0 3 * * 1", "limit": 9, "tz": "UTC"}, {"pattern": "0 3 * * 1", "limit": 9, "tz": "UTC"}),
+    ({"every": HOUR_MS, "endDate": 4_000_000_000_000}, {"every": HOUR_MS, "end": 4_000_000_000_000}),
+    ({"pattern": "@daily", "tz": "UTC", "immediately": True}, {"pattern": "@daily", "tz": "UTC", "immediately": True}),
+]  # fmt: skip
+
+
+# A grid begins at the ms of the first upsert, and a delay ends at a fixed one.
+OF_THE_MOMENT = re.compile(r"/repeat:s[04]/offset|/repeat:s\d:T(/opts)?/delay")
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory, wire_server: Server) -> Iterator[PoolProcess]:
+    group = workers("all", QUEUES, concurrency=1)
+    with pool_of(tmp_path_factory.mktemp("records"), wire_server, group, name="records") as pool:
+        yield pool
+
+
+def timeless(found: Any) -> Any:
+    """A dump with every instant written as T, JSON texts as objects, and nothing of who did the work."""
+    if isinstance(found, dict):
+        skipped = ("pb", "version")
+        return {key_of(key): timeless(value) for key, value in found.items() if key not in skipped}
+    if isinstance(found, list):
+        return [timeless(item) for item in found]
+    if isinstance(found, float):
+        return "T" if found > 1e12 else found
+    if isinstance(found, int):
+        return "T" if found > 10**12 else found
+    if isinstance(found, str):
+        if found[:1] in "{[" and found[-1:] in "}]":
+            return timeless(json.loads(found))
+        return key_of(found)
+    return found
+
+
+def differences(mine: Any, theirs: Any, place: str = "") -> list[str]:
+    """Where two dumps differ: `place: mine / theirs`."""
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        keys = sorted(mine.keys() | theirs.keys())
+        return [row for key in keys for row in differences(mine.get(key), theirs.get(key), f"{place}/{key}")]
+    if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
+        return [
+            row
+            for n, pair in enumerate(zip(mine, theirs, strict=True))
+            for row in differences(*pair, f"{place}[{n}]")
+        ]
+    return [] if mine == theirs else [f"{place}: {mine!r} / {theirs!r}"]
+
+
+def key_of(text: str) -> str:
+    return re.sub(r"\b1[6-9]\d{11}(\.\d+)?\b", "T", text)
+
+
+def settled_dump(client: Any, queue: str) -> dict[str, Any]:
+    """A queue's keys without those whose presence is a matter of the moment."""
+    keys = dump(client, EMQ.base(queue))
+    for passing in ("stalled-check", "marker", "stalled", "limiter"):
+        keys.pop(passing, None)
+    for key in ("meta",):
+        keys[key] = {
+            name: value for name, value in keys.get(key, {}).items() if not name.startswith("echomq-pool:")
+        }
+    result: dict[str, Any] = timeless(keys)
+    for value in result.values():
+        if isinstance(value, dict):
+            value.pop("stacktrace", None)
+    return result
+
+
+def test_added_jobs_are_the_same_records(
+    judge: Node, wire_server: Server, store: Any, queue_name: str
+) -> None:
+    """promise 4.20, 4.21; case C106"""
+    theirs, ours = f"{queue_name}-theirs", f"{queue_name}-ours"
+    data = {"n": 1, "t": "中文 💥", "e": [], "o": {}}
+    judge("counts", **EMQ.node(ours))
+    for n, opts in enumerate(ADDS):
+        judge("add", **EMQ.node(theirs), job=f"job-{n}", data=data, opts=opts)
+    with SyncQueue(ours, **EMQ.ours(wire_server)) as queue:
+        for n, opts in enumerate(ADDS):
+            queue.add(f"job-{n}", data, **opts)
+    eventually(lambda: store.hexists(f"{EMQ.base(ours)}meta", "opts.maxLenEvents"))
+    assert differences(settled_dump(store, ours), settled_dump(store, theirs)) == []
+
+
+def test_series_are_the_same_records(judge: Node, wire_server: Server, store: Any, queue_name: str) -> None:
+    """promise 4.21; case C093"""
+    theirs, ours = f"{queue_name}-theirs", f"{queue_name}-ours"
+    template: dict[str, Any] = {
+        "data": {"a": [1]},
+        "opts": {"attempts": 3, "backoff": {"type": "fixed", "delay": 9}, "removeOnFail": 5},
+    }
+    judge("counts", **EMQ.node(ours))
+    with SyncQueue(ours, **EMQ.ours(wire_server)) as queue:
+        for n, (repeat, mine) in enumerate(REPEATS):
+            for _ in range(2):  # made, and made again
+                judge(
+                    "upsertScheduler",
+                    **EMQ.node(theirs),
+                    id=f"s{n}",
+                    repeat=repeat,
+                    template={"name": f"n{n}", **template},
+                )
+                queue.upsert_job_scheduler(
+                    f"s{n}", name=f"n{n}", data=template["data"], opts=template["opts"], **mine
+                )
+        mine_now, theirs_now = settled_dump(store, ours), settled_dump(store, theirs)
+        found = differences(mine_now, theirs_now)
+        assert [row for row in found if not OF_THE_MOMENT.match(row)] == []
+        for n in range(len(REPEATS)):
+            record = queue.get_job_scheduler(f"s{n}")
+            view = judge("scheduler", **EMQ.node(ours), id=f"s{n}")
+            assert record is not None
+            assert (view["name"], view["next"]) == (record.name, record.next_ms)
+            assert view["template"]["data"] == template["data"]
+
+
+WORKED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"give": {"a": [1, "x"]}}, {}),
+    ({"give": None}, {"priority": 3}),
+    ({"do": "fail"}, {}),
+    ({"do": "fail"}, {"attempts": 2}),
+    ({"do": "fail"}, {"attempts": 2, "backoff": 10}),
+    ({"do": "fail", "fail_times": 1, "n": 7}, {"attempts": 2, "priority": 2, "backoff": 10}),
+    ({"do": "talk", "progress": 5, "row": "x"}, {"keepLogs": 1}),
+    ({"give": 1}, {"removeOnComplete": True}),
+    ({"do": "fail"}, {"removeOnFail": True}),
+    ({"give": 1}, {"deduplication": {"id": "d"}}),
+    ({"give": 1}, {"removeOnComplete": {"count": 2}}),
+    ({"give": 1}, {"delay": 5}),
+]
+
+
+def test_worked_jobs_are_the_same_records(
+    fleet: PoolProcess, judge: Node, store: Any, queue_name: str
+) -> None:
+    """promise 4.20, 4.21"""
+    theirs, ours = queue_name, QUEUES[0]
+    judge("startWorker", **EMQ.node(theirs), behaviour="play", opts={"concurrency": 1})
+    for queue in (theirs, ours):
+        for n, (data, opts) in enumerate(WORKED):  # one after the other, so that both do the same
+            made = judge("add", **EMQ.node(queue), job=f"job-{n}", data=data, opts=opts)
+            eventually(
+                partial(at_rest, judge, EMQ.node(queue), made["id"]),
+                why=f"{queue} {data} {opts}",
+            )
+    assert differences(settled_dump(store, ours), settled_dump(store, theirs)) == []
+
+
+def at_rest(node: Node, at: dict[str, str], job_id: str) -> bool:
+    job = node("job", **at, id=job_id)
+    counts = node("counts", **at)
+    done = job is None or job["state"] in ("completed", "failed")
+    return done and not counts["active"] + counts["waiting"] + counts["prioritized"] + counts["delayed"]
