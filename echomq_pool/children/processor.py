@@ -27,12 +27,18 @@ class ProcessorError(PoolError):
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """The user's function. `is_async`: calling it gives a coroutine."""
+    """The user's function. `is_async`: calling it gives a coroutine.
+
+    `limits`: time limits in ms by the name of a job, which go before the worker's own. `close`: called when the worker
+    has done its last job.
+    """
 
     path: str
     call: Callable[[Any], Any]
     is_async: bool
     strategies: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    close: Callable[[], None] = lambda: None
 
 
 def load_processor(path: str) -> Processor:
@@ -46,7 +52,7 @@ def load_processor(path: str) -> Processor:
     if not colon or not module_name or not attribute:
         raise ProcessorError(f'processor "{path}": expected "module:function"')
     make_here_importable()
-    module = _import(path, module_name)
+    module = import_module(f'processor "{path}"', module_name)
     target: Any = module
     for part in attribute.split("."):
         if not hasattr(target, part):
@@ -81,13 +87,18 @@ def is_async(target: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call)
 
 
-def _import(path: str, module_name: str) -> Any:
+def import_module(what: str, module_name: str) -> Any:
+    """The user's module; `what` names its place in the configuration.
+
+    Raises:
+        ProcessorError: there is no such module.
+    """
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as exc:
         # Only when the module itself or a package on its way is missing; what it imports is its own affair.
         if exc.name is not None and (module_name == exc.name or module_name.startswith(exc.name + ".")):
-            raise ProcessorError(f'processor "{path}": no module named "{exc.name}"') from exc
+            raise ProcessorError(f'{what}: no module named "{exc.name}"') from exc
         raise
 
 

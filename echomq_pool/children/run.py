@@ -41,7 +41,8 @@ class Run:
     token: str
     job: Job  # as the processor sees it
     taken_ms: int  # before the take was sent
-    deadline_ms: int = 0  # time limit; 0 = none
+    limit_ms: int = 0  # how long it may run; 0 = for ever
+    deadline_ms: int = 0  # when that is over; 0 = never
     renewed_ms: int = 0  # before our own last successful renewal was sent
     asked_ms: int = 0  # when we last tried to renew by ourselves
     future: asyncio.Future[Outcome] | None = None  # the processor at work

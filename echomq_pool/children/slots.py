@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections.abc import Mapping
 
 from echomq_pool.api.job import Job
 from echomq_pool.children.executor import Executor
@@ -41,6 +42,7 @@ class Slots:
         *,
         worker_id: str,
         timeout_ms: int,
+        limits: Mapping[str, int],
         clock: Clock,
         metrics: Metrics,
         ledger: Ledger,
@@ -54,6 +56,7 @@ class Slots:
         self.fetcher: Fetcher  # set by the worker: the two need each other
         self._worker_id = worker_id
         self._timeout_ms = timeout_ms
+        self._limits = limits  # of jobs by name, before the group's own
         self._clock = clock
         self._metrics = metrics
         self._ledger = ledger
@@ -97,8 +100,9 @@ class Slots:
     def _begin(self, source: Source, taken: Taken, sent_ms: int) -> Run:
         job = Job(taken.job, source.plane, taken.token, clock=self._clock)
         run = Run(source, taken.job, taken.token, job, sent_ms)
-        if self._timeout_ms:
-            run.deadline_ms = self._clock.mono_ms() + self._timeout_ms
+        run.limit_ms = self._limits.get(taken.job.name, self._timeout_ms)
+        if run.limit_ms:
+            run.deadline_ms = self._clock.mono_ms() + run.limit_ms
         self._metrics.count(f"taken|{source.name}")
         self._ledger.hold(run)
         self._watch.add(run)
@@ -136,11 +140,11 @@ class Slots:
 
     async def _process(self, run: Run) -> Outcome:
         run.started_ms = self._clock.mono_ms()
-        if self._timeout_ms:
-            run.deadline_ms = run.started_ms + self._timeout_ms
+        if run.limit_ms:
+            run.deadline_ms = run.started_ms + run.limit_ms
             self._ledger.mark_deadline()
         run.future = self._executor.start(run.job)
-        if self._timeout_ms:
+        if run.limit_ms:
             self._watch.add(run)
         try:
             return await run.future

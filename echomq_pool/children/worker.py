@@ -19,9 +19,10 @@ from echomq_pool.children.base import Child
 from echomq_pool.children.executor import Executor
 from echomq_pool.children.fetcher import Fetcher
 from echomq_pool.children.ledger import Ledger
-from echomq_pool.children.processor import load_processor
+from echomq_pool.children.processor import Processor
 from echomq_pool.children.queues import Wiring, open_sources
 from echomq_pool.children.recycle import Recycle
+from echomq_pool.children.routing import load_group
 from echomq_pool.children.run import Run, Source
 from echomq_pool.children.settler import Settler
 from echomq_pool.children.slots import Slots
@@ -68,7 +69,7 @@ class Worker(Child):
     # --- setup ------------------------------------------------------------------------------------
 
     async def setup(self) -> Ready:
-        processor = load_processor(self.group.processor)
+        processor = self.processor = self.load()
         self.links, self.sources = open_sources(self._wiring())
         self.executor = Executor(processor, self.group.concurrency)
         self.ledger = Ledger(self.worker_id, self.context.slot, self.board, self._send)
@@ -79,6 +80,7 @@ class Worker(Child):
         self.slots = Slots(
             worker_id=self.worker_id,
             timeout_ms=self.group.timeout_ms,
+            limits=processor.limits,
             clock=self.clock,
             metrics=self.metrics,
             ledger=self.ledger,
@@ -92,6 +94,10 @@ class Worker(Child):
         )
         self.slots.fetcher = self.fetcher
         return Ready(self.worker_id, tuple(self.group.queues), info=f"processor {processor.path}")
+
+    def load(self) -> Processor:
+        """What runs the jobs."""
+        return load_group(self.config, self.group)
 
     def _wiring(self) -> Wiring:
         return Wiring(
@@ -185,7 +191,7 @@ class Worker(Child):
             self._condemn(run)
 
     def _expire(self, run: Run) -> None:
-        self._end(run, "timeout", f"job exceeded its time limit of {self.group.timeout_ms} ms")
+        self._end(run, "timeout", f"job exceeded its time limit of {run.limit_ms} ms")
 
     def _condemn(self, run: Run) -> None:
         """Asks for the end of this process, since a job in it does not end; takes nothing more."""
@@ -249,6 +255,7 @@ class Worker(Child):
     async def _farewell(self, stop: Stop) -> Bye:
         self.watch.close()
         self.executor.close()
+        self.processor.close()
         self.ledger.flush()
         self.stats.send_now()
         for link in self.links:

@@ -110,7 +110,11 @@ def _workers(
     if "lock_renew_time_ms" not in chosen and "lock_duration_ms" in chosen:
         chosen["lock_renew_time_ms"] = chosen["lock_duration_ms"] // 2
     chosen.setdefault("max_restarts", 5 + chosen["processes"])
+    chosen |= {"tasks": tuple(entry.tasks), "middleware": tuple(entry.middleware)}
     workers = WorkersConfig(queues=tuple(entry.queues), **chosen)
+    if bool(workers.processor) == bool(workers.tasks):
+        got = "both" if workers.tasks else "neither"
+        problems.append((path, f"expected exactly one of processor and tasks, got {got}"))
     problems.extend((path + where, sentence) for where, sentence in _lease_problems(workers))
     if not entry.queues:
         problems.append(((*path, "queues"), "expected at least one queue, got an empty list"))

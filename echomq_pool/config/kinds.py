@@ -30,6 +30,7 @@ YEAR_MS = 365 * 86_400_000
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
+_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*\Z")
 _BIND = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]*):([0-9]{1,5})\Z")
 
 
@@ -156,6 +157,20 @@ def dotted(value: Any) -> str:
     """Where a function is: `package.module:function`."""
     if not isinstance(value, str) or not _DOTTED.match(value):
         raise refusal('a function as "package.module:function"')
+    return str(value)
+
+
+def module(value: Any) -> str:
+    """An importable module: `package.module`."""
+    if not isinstance(value, str) or not _MODULE.match(value):
+        raise refusal('a module as "package.module"')
+    return str(value)
+
+
+def layer(value: Any) -> str:
+    """Where a middleware is: a module, or an object in one."""
+    if not isinstance(value, str) or not (_MODULE.match(value) or _DOTTED.match(value)):
+        raise refusal('a module as "package.module", or an object in it as "package.module:name"')
     return str(value)
 
 

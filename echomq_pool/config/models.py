@@ -157,7 +157,9 @@ class Defaults(Table):
 class Workers(Defaults):
     name: Name
     queues: list[QueueName]
-    processor: Dotted
+    processor: Dotted = ""
+    tasks: list[Annotated[str, BeforeValidator(kinds.module)]] = Field(default_factory=list)
+    middleware: list[Annotated[str, BeforeValidator(kinds.layer)]] = Field(default_factory=list)
     plane: Annotated[str, BeforeValidator(kinds.plane)] = "lock"
 
 

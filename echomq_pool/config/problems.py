@@ -15,14 +15,13 @@ from echomq_pool.config.url import hide_password
 
 Path = tuple[str | int, ...]
 
-LATER_KEYS = {"tasks", "plane", "batch", "recovery"}
+LATER_KEYS = {"plane", "batch", "recovery"}
 SECRET_KEYS = {"password", "username"}
 STAND_INS: dict[str, Any] = {  # for required keys, so that the rest of their table can be looked at
     "id": "stand-in",
     "name": "stand-in",
     "queue": "stand-in",
     "queues": ["stand-in"],
-    "processor": "stand:in",
 }
 KIND_WORDS = {
     "list_type": "a list",
@@ -35,14 +34,12 @@ KIND_WORDS = {
 def sentences(error: ValidationError) -> dict[Path, str]:
     """One sentence per path found wrong, without the file's name."""
     items = [(_file_path(item["loc"]), item) for item in error.errors(include_url=False)]
-    with_tasks = {path[:-1] for path, _ in items if path[-1:] == ("tasks",)}  # these need no processor
     found: dict[Path, str] = {}
     for path, item in items:
         if item["type"] == "extra_forbidden":
             found[path] = _unknown(path, item["input"])
         elif item["type"] == "missing":
-            if path[:-1] not in with_tasks:
-                found[path] = "this key is required and missing"
+            found[path] = "this key is required and missing"
         elif item["type"] == "not_yet":
             found[path] = item["msg"]
         else:

@@ -94,7 +94,7 @@ class WorkersConfig:
 
     name: str
     queues: tuple[str, ...]
-    processor: str
+    processor: str = ""  # or tasks
     processes: int = 1
     processes_from: str = "configured"  # or where "auto" came from
     concurrency: int = 10
@@ -116,6 +116,8 @@ class WorkersConfig:
     strategy: str = "one_for_one"
     max_restarts: int = 0  # filled by load.py: 5 + processes
     max_seconds: int = 60
+    tasks: tuple[str, ...] = ()  # modules with @task functions, by which jobs are routed
+    middleware: tuple[str, ...] = ()  # modules or objects with on_start, on_success, on_failure
 
     @property
     def tick_ms(self) -> int:

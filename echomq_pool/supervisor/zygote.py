@@ -172,22 +172,24 @@ def serve(context: ChildContext) -> int:
     requests = socket.socket(fileno=context.args["fds"][0])
     requests.setblocking(True)
     group = context.config.group(context.args["group"])
-    _import_all(group.processor, context.args.get("preload", WORKER_MODULES))
+    app = group.processor or ", ".join(group.tasks)
+    code = [path.partition(":")[0] for path in (group.processor, *group.tasks, *group.middleware) if path]
+    _import_all([*context.args.get("preload", WORKER_MODULES), *code])
     _freeze()
     problems = _unfit({0, 1, 2, context.channel.fileno(), context.board.fd, requests.fileno()})
     if problems:
-        error = f"{group.processor} cannot be preloaded: {'; '.join(problems)}"
+        error = f"{app} cannot be preloaded: {'; '.join(problems)}"
         context.channel.send(Failed(error=error, final=True))
         return EXIT_BOOT_FAILED
-    context.channel.send(Ready(info=f"preloaded {group.processor}"))
+    context.channel.send(Ready(info=f"preloaded {app}"))
     return _serve(context, requests)
 
 
-def _import_all(processor: str, modules: Iterable[str]) -> None:
+def _import_all(modules: Iterable[str]) -> None:
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
-    for module in (*modules, processor.partition(":")[0]):
+    for module in modules:
         importlib.import_module(module)
 
 

@@ -236,7 +236,32 @@ def test_a_lease_that_one_missed_renewal_would_lose_is_refused(toml: Path) -> No
     assert read(toml, in_workers('renew_interval = "10s"')).workers[0].tick_ms == 10_000
 
 
-@pytest.mark.parametrize("line", ['tasks = ["a"]', 'plane = "lease"', "batch = 64", 'recovery = "sweep"'])
+def test_a_worker_runs_a_processor_or_tasks_and_not_both(toml: Path) -> None:
+    """law 13"""
+    assert "workers[0]: expected exactly one of processor and tasks, got both" in problem(
+        toml, in_workers('tasks = ["a"]')
+    )
+    plain = '[[workers]]\nname = "w"\nqueues = ["q"]\n'
+    assert "workers[0]: expected exactly one of processor and tasks, got neither" in problem(toml, plain)
+    found = read(toml, plain + 'tasks = ["shop.tasks", "b"]\nmiddleware = ["shop.timing", "shop.log:layer"]').workers[0]
+    assert (found.processor, found.tasks) == ("", ("shop.tasks", "b"))
+    assert found.middleware == ("shop.timing", "shop.log:layer")
+    for line in ('tasks = ["a:b"]', 'tasks = "a"', 'middleware = ["a b"]'):
+        assert "expected" in problem(toml, in_workers(line))
+
+
+LEASE = 'plane = "lease"\n'
+
+
+def test_an_entry_may_be_on_the_lease_plane(toml: Path) -> None:
+    """law 13; the plane is a word of the entry"""
+    workers = read(toml, in_workers(LEASE + 'batch = 32\nrecovery = "reap"')).workers[0]
+    assert (workers.plane, workers.batch, workers.recovery) == ("lease", 32, "reap")
+    assert read(toml, in_workers(LEASE)).plane_of("orders") == "lease"
+    assert read(toml, WORKERS).plane_of("orders") == "lock"
+
+
+@pytest.mark.parametrize("line", ['plane = "lease"', "batch = 64", 'recovery = "sweep"'])
 def test_what_this_version_cannot_do_yet_is_said_so(toml: Path, line: str) -> None:
     """law 13"""
     assert problem(toml, in_workers(line)).endswith("not yet available in this version")
