@@ -181,8 +181,8 @@ class Group(Node):
     def _begin_stop(self, node: Node) -> None:
         if node.state is State.RESTARTING:
             node.stay_down()
-        elif node.live and node.state is not State.STOPPING:
-            node.stop("shutdown", cap_ms=self._cap_ms)
+        elif node.live and (node.state is not State.STOPPING or isinstance(node, Group)):
+            node.stop("shutdown", cap_ms=self._cap_ms)  # a group may be ending for reasons of its own
 
     def _held_down(self, node: Node) -> bool:
         return node.stop_first and self.world.closing_ms is not None
@@ -227,7 +227,7 @@ class Group(Node):
         node.tell_starters(Result(error="start_error", detail=cause))
         if isinstance(node, Leaf) and self.surge.failed(node, cause):
             return self.advance(node)
-        if self.state is State.STOPPING or asked == "restart":
+        if self._was_to_stop(node) or asked == "restart":
             self._forget_temporary(node)
             return self.advance(node)
         if asked == "start":

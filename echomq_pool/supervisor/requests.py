@@ -82,8 +82,8 @@ def terminate_child(group: Group, who: Who, answer: Answer) -> None:
             group.target = max(0, group.target - 1)
     if node.live:
         node.stoppers.append(answer)
-        if node.state is not State.STOPPING:
-            node.stop("shutdown")
+        if node.state is not State.STOPPING or isinstance(node, Group):
+            node.stop("shutdown")  # a group may be ending for reasons of its own, to be restarted
         return None
     if node.state is State.RESTARTING:
         node.stay_down()

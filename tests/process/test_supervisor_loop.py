@@ -31,10 +31,10 @@ def locks(loop: Loop, **args: object) -> dict[str, object]:
     return child("lock_manager", "lock_manager", loop.folder, args=args)
 
 
-def over(process: psutil.Process) -> bool:
+def over(pid: int) -> bool:
     """Whether it runs no more; who has to reap it depends on where the tests run."""
     try:
-        return bool(process.status() == psutil.STATUS_ZOMBIE)
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
 
@@ -167,6 +167,16 @@ def test_a_pool_grows_and_shrinks_on_request(loop: Loop) -> None:
     assert loop.ask("scale", group="w", n=1)["target"] == 1
     eventually(lambda: len(loop.pids("w")) == 1)
     assert "not_found" in loop.refused("scale", group="nowhere", n=1)
+
+
+def test_one_more_and_one_fewer_by_signal(loop: Loop) -> None:
+    """issue: TTIN and TTOU change the first group by one"""
+    loop.start(pool("v", 1, worker(loop, "v")), pool("w", 1, worker(loop)))
+    loop.signal(signal.SIGTTIN)
+    eventually(lambda: len(loop.pids("w")) == 2 and loop.is_ready())
+    loop.signal(signal.SIGTTOU)
+    eventually(lambda: len(loop.pids("w")) == 1)
+    assert len(loop.pids("v")) == 1
 
 
 def test_quiet_and_resume_reach_the_workers_and_those_born_later(loop: Loop) -> None:
@@ -304,7 +314,7 @@ def test_nobody_outlives_a_killed_supervisor(loop: Loop) -> None:
     family = loop.family()
     assert len(family) == 5
     loop.signal(signal.SIGKILL)
-    eventually(lambda: all(map(over, family)), within=1.5)
+    eventually(lambda: all(over(process.pid) for process in family), within=1.5)
 
 
 def test_many_deaths_leave_no_descriptor_and_no_zombie(loop: Loop) -> None:

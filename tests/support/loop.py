@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from echomq_pool import log
-from echomq_pool.config.schema import BackoffConfig, PoolConfig, SupervisorConfig
+from echomq_pool.config.schema import BackoffConfig, PoolConfig, SupervisorConfig, WorkersConfig
 from echomq_pool.errors import ConfigError
 from echomq_pool.ipc.board import Board
 from echomq_pool.supervisor.control import ControlError, call
@@ -190,7 +190,8 @@ def load(folder: str) -> PoolConfig:
         raise ConfigError([f"tree.json: {error}"]) from error
     options = json.loads((path / "options.json").read_text())
     defaults = SupervisorConfig(control=str(path / "control"), backoff=BackoffConfig(10, 100, 0))
-    return PoolConfig(name="toys", supervisor=replace(defaults, **options))
+    first = WorkersConfig("w", ("toys",), "never:imported")  # what TTIN and TTOU change the size of
+    return PoolConfig(name="toys", supervisor=replace(defaults, **options), workers=(first,))
 
 
 def tree(folder: Path, generation: int) -> GroupSpec:

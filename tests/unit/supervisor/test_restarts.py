@@ -444,3 +444,17 @@ def test_the_delay_doubles_up_to_its_cap_with_jitter_around_it() -> None:
     assert max(spread) <= 125
     assert len(spread) > 20
     assert restart_delay(Backoff(100, 1_000, 0.25), 10**6, rng) <= 1_000
+
+
+def test_a_group_that_fails_to_start_during_a_round_does_not_forget_who_began_it() -> None:
+    """Found by random lives: the round of the later child replaced that of the earlier one, which stayed down."""
+    inner = group("inner", child("i"), child("j", shutdown=5_000))
+    tree = group("root", child("a", backoff=Backoff(50, 50, 0)), inner, strategy="rest_for_one", budget=99)
+    fake = Fake(tree).boot()
+    fake.scripts |= {"i": Script(stop=100), "j": Script(["error", "ok"])}
+    fake._starts.clear()
+    fake.crash("a")
+    fake.advance(100)  # inner has been renewed, has failed to start, and is still stopping
+    fake.crash("a")
+    fake.advance(5_000)
+    assert fake.ids() == ["a", "i", "j"]
