@@ -23,7 +23,7 @@ ROOT = PACKAGE.name
 LAYERS = [
     {"__main__", "demo"},
     {"cli", "commands", "status_view", "launch"},
-    {"pool"},
+    {"pool", "worker", "testing"},
     {"supervisor", "children"},
     {"__init__"},  # the public names: they come from api and the floor
     {"api"},

@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: MIT
+"""Worker: the pool's worker inside a program of your own – a test, a script, a web application.
+
+    async with Worker("orders", handle, url=url, concurrency=10):
+        ...
+
+It is the same fetcher, executor, settler and lease watch as in a pool's worker process; what is missing is the process.
+Nobody else renews its leases (it does so itself), nobody can kill it: a plain function past its time limit runs on in
+its thread, and its job fails only when it has ended. User code that blocks the loop or the GIL costs leases. A pool has
+none of these limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+from echomq_pool.api.job import Job
+from echomq_pool.api.queue import server_of
+from echomq_pool.api.tasks import Task
+from echomq_pool.children.processor import Processor, is_async, load_processor
+from echomq_pool.children.routing import load_tasks, route, with_middleware
+from echomq_pool.children.run import Run
+from echomq_pool.children.worker import Worker as Child
+from echomq_pool.clock import SYSTEM_CLOCK, Clock
+from echomq_pool.config.schema import KeepConfig, LimiterConfig, PoolConfig, RedisConfig, WorkersConfig
+from echomq_pool.errors import InputError, LinkError, ReplyError
+from echomq_pool.ipc.board import Board
+from echomq_pool.ipc.channel import NO_SLOT, Channel, pair
+from echomq_pool.ipc.context import ChildContext
+from echomq_pool.ipc.messages import Cancel, Message, Stop
+from echomq_pool.plane.base import Nothing, Taken, block_ms
+from echomq_pool.plane.keys import QueueKeys
+
+log = logging.getLogger("echomq.worker")
+
+SLOT = 1
+FOR_EVER_MS = 365 * 86_400_000
+AFTER_ERROR_S = 1.0
+
+
+class _Inside(Child):
+    """The worker child with nobody above it: what it would tell the supervisor ends here."""
+
+    def __init__(self, context: ChildContext, processor: Processor) -> None:
+        super().__init__(context)
+        self._given = processor
+
+    def load(self) -> Processor:
+        return self._given
+
+    def send(self, message: Message, *, slot: int = NO_SLOT) -> None:
+        """There is no supervisor."""
+
+    def flush(self) -> None:
+        """Likewise."""
+
+    def _condemn(self, run: Run) -> None:
+        """A pool would end the process. Here the run is waited for; its lease stays, so that it runs only once."""
+        run.ended_ms = run.deadline_ms = 0
+        text = "job %s of %s cannot be stopped and runs on: %s"
+        log.error(text, run.record.id, run.source.name, run.end_text)
+
+    def late(self) -> bool:
+        """Whether a lease of ours is older than it should ever be: then a sweep could take our own jobs."""
+        now = self.clock.mono_ms()
+        limit = self.group.lock_duration_ms * 3 // 4
+        return any(now - self.watch.stamp(run) >= limit for run in self.ledger)
+
+
+class Worker:
+    """Works one queue. BullMQ: `Worker`.
+
+    Args:
+        queue: its name.
+        processor: `async def` or plain function of one argument, the job; or "package.module:function". None: jobs are
+            taken by hand (`get_next_job`) and settled by their own verbs.
+        tasks: instead of a processor: `@task` functions, or names of modules that hold some.
+        url, prefix, hash_tag, redis: as for `Queue`.
+        name: of this worker, shown to dashboards and stored with the jobs it takes.
+        concurrency: jobs at once.
+        lock_duration_ms: how long a lease lasts without renewal.
+        timeout_ms: time limit of a run; 0 = none. A task's own limit goes before it.
+        stalled_interval_ms, max_stalled_count: of the search for jobs whose workers are lost; 0 as interval = none.
+        drain_delay_ms: one blocking wait on an empty queue.
+        limiter: (max, duration_ms): at most so many starts over all workers of the queue.
+        remove_on_complete, remove_on_fail: True, False, how many to keep, or {count, age (s), limit}.
+        middleware: callables around every job, see `echomq_pool.api.middleware`.
+
+    Raises:
+        InputError: an argument that cannot be used.
+        ProcessorError: a processor or tasks that cannot be.
+    """
+
+    def __init__(
+        self,
+        queue: str,
+        processor: Callable[[Any], Any] | str | None = None,
+        *,
+        tasks: Sequence[Task | str] = (),
+        url: str = "",
+        prefix: str = "emq",
+        hash_tag: bool = True,
+        redis: RedisConfig | None = None,
+        name: str = "",
+        concurrency: int = 1,
+        lock_duration_ms: int = 30_000,
+        timeout_ms: int = 0,
+        stalled_interval_ms: int = 30_000,
+        max_stalled_count: int = 1,
+        drain_delay_ms: int = 5_000,
+        limiter: tuple[int, int] | None = None,
+        remove_on_complete: Any = False,
+        remove_on_fail: Any = False,
+        middleware: Sequence[Any] = (),
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.keys = QueueKeys(prefix, queue, hash_tag)
+        self.queue = queue
+        self._manual = processor is None and not tasks
+        self._sweep_ms = _whole("stalled_interval_ms", stalled_interval_ms, 0)
+        lease = _whole("lock_duration_ms", lock_duration_ms, 100)
+        group = WorkersConfig(
+            name=name or "worker",
+            queues=(queue,),
+            concurrency=_whole("concurrency", concurrency, 1),
+            lock_duration_ms=lease,
+            lock_renew_time_ms=lease // 2,
+            stalled_interval_ms=self._sweep_ms or 30_000,
+            max_stalled_count=_whole("max_stalled_count", max_stalled_count, 0),
+            timeout_ms=_whole("timeout_ms", timeout_ms, 0),
+            drain_delay_ms=_whole("drain_delay_ms", drain_delay_ms, 1),
+            limiter=None if limiter is None else _limiter(limiter),
+            remove_on_complete=_keep("remove_on_complete", remove_on_complete),
+            remove_on_fail=_keep("remove_on_fail", remove_on_fail),
+        )
+        config = PoolConfig(
+            name=name or "worker",
+            prefix=prefix,
+            hash_tag=hash_tag,
+            redis=redis or server_of(url),
+            workers=(group,),
+        )
+        chosen = _processor(processor, tasks, group.concurrency)
+        self._args = (config, with_middleware(chosen, list(middleware)), clock)
+        self._group = group
+        self._clock = clock
+        self._child: _Inside | None = None
+        self._channels: tuple[Channel, Channel] | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+        self._paused = False
+
+    async def __aenter__(self) -> Worker:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Connects and begins to work; returns when connected."""
+        if self._child is not None:
+            return
+        config, processor, clock = self._args
+        ours, theirs = pair()
+        self._channels = (Channel(ours), Channel(theirs))
+        context = ChildContext(
+            id=str(os.getpid()), incarnation=1, slot=SLOT, parent_pid=os.getppid(), config=config,
+            args={"group": self._group.name}, channel=self._channels[1], board=Board.create(SLOT + 1, 1), clock=clock,
+        )  # fmt: skip
+        child = self._child = _Inside(context, processor)
+        await child.setup()
+        if self._manual:
+            for link in child.links:
+                await link.start()
+        else:
+            self._running = asyncio.create_task(child.run(), name=f"worker of {self.queue}")
+            if self._sweep_ms:
+                self.start_stalled_check()
+        await self.wait_until_ready()
+
+    async def wait_until_ready(self) -> None:
+        """BullMQ: `waitUntilReady`."""
+        for link in self._inside().links:
+            await link.ready()
+
+    async def close(self, *, force: bool = False, timeout: float | None = None) -> None:
+        """Takes nothing more, lets jobs finish, and closes the connections. BullMQ: `close`.
+
+        Args:
+            force: cancel what runs and hand it back at once. Plain functions cannot be cancelled: they are waited for.
+            timeout: seconds after which what still runs is cancelled and handed back; None = wait.
+        """
+        child, self._child = self._child, None
+        if child is None:
+            return
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        patience = FOR_EVER_MS if timeout is None else int(timeout * 1000)
+        await child.stop(Stop(self._clock.mono_ms() + patience, fast=force))
+        if self._running is not None:
+            await self._running
+        child.board.close()
+        for channel in self._channels or ():
+            channel.close()
+
+    async def run(self) -> None:
+        """Works until somebody closes it. BullMQ: `run`."""
+        await self.start()
+        if self._running is not None:
+            await asyncio.shield(self._running)
+
+    @property
+    def is_running(self) -> bool:
+        """BullMQ: `isRunning`."""
+        return self._child is not None
+
+    @property
+    def is_paused(self) -> bool:
+        """BullMQ: `isPaused`."""
+        return self._paused
+
+    async def pause(self) -> None:
+        """This worker alone takes nothing more; what runs goes on. BullMQ: `worker.pause(true)`."""
+        self._paused = True
+        await self._inside().fetcher.close()
+
+    def resume(self) -> None:
+        """BullMQ: `worker.resume`."""
+        self._paused = False
+        self._inside().fetcher.start()
+
+    def cancel(self, job_id: str, reason: str = "cancelled") -> None:
+        """Stops a job that runs here; it fails with `reason` and is not retried. BullMQ: `cancelJob`."""
+        self._inside().on_message(Cancel(self.queue, job_id, reason))
+
+    async def rate_limit(self, duration_ms: int) -> None:
+        """Stops the queue's takes for `duration_ms`, where a maximum is set. BullMQ: `rateLimit`."""
+        await self._source().plane.rate_limit(duration_ms)
+
+    # --- by hand --------------------------------------------------------------------------------------
+
+    async def get_next_job(self, token: str = "", *, block: bool = True) -> Job | None:
+        """Takes one job; its lock lasts `lock_duration_ms` and is renewed by `Job.extend_lock` alone.
+
+        Settle it with `move_to_completed`, `move_to_failed`, `move_to_delayed` or `move_to_wait`. A job whose
+        `deferred_failure` is set must be failed with that text. BullMQ: `getNextJob`.
+
+        Args:
+            token: of the lock; default is a new one. It must be unique among workers.
+            block: wait up to `drain_delay_ms` for a job.
+        """
+        if not self._manual:
+            raise InputError("worker: jobs are taken by hand only without a processor")
+        await self.start()
+        source, held = self._source(), token or f"{self._inside().worker_id}:{uuid.uuid4().hex[:8]}"
+        answer = await source.plane.take(held)
+        until = self._clock.mono_ms() + self._group.drain_delay_ms
+        while block and isinstance(answer, Nothing) and (left := until - self._clock.mono_ms()) > 0:
+            await self._wait(answer, left)
+            answer = await source.plane.take(held)
+        if not isinstance(answer, Taken):
+            return None
+        if answer.job.rjk is not None:
+            await source.plane.produce_next(answer.job)
+        return Job(answer.job, source.plane, held, clock=self._clock)
+
+    async def _wait(self, answer: Nothing, left_ms: int) -> None:
+        source = self._source()
+        if answer.limited_ms:
+            await asyncio.sleep(min(answer.limited_ms, left_ms) / 1000)
+            return
+        shortest = source.blocking.server.min_block_ms
+        wait = block_ms(self._clock.now_ms(), answer.next_due_ms, left_ms, shortest)
+        if wait > 0:
+            await source.plane.wait(source.blocking, min(wait, left_ms))
+
+    # --- jobs of lost workers -------------------------------------------------------------------------
+
+    def start_stalled_check(self) -> None:
+        """Looks for jobs of lost workers every `stalled_interval_ms`; with a processor it is on already.
+
+        BullMQ: `startStalledCheckTimer`.
+        """
+        if self._sweeping is None or self._sweeping.done():
+            self._sweeping = asyncio.create_task(self._sweep(), name=f"stalled check of {self.queue}")
+
+    async def _sweep(self) -> None:
+        interval_s = self._group.stalled_interval_ms / 1000
+        while True:
+            try:
+                if not self._paused and not self._inside().late():
+                    for job_id in await self._source().plane.sweep():
+                        log.warning("job %s of %s had stalled and was put back", job_id, self.queue)
+                await asyncio.sleep(interval_s)
+            except LinkError as error:
+                if isinstance(error, ReplyError):
+                    log.error("stalled check of %s: %s", self.queue, error)
+                await asyncio.sleep(AFTER_ERROR_S)
+
+    # --- parts ----------------------------------------------------------------------------------------
+
+    def _inside(self) -> _Inside:
+        if self._child is None:
+            raise InputError("worker: it is not started, or closed already")
+        return self._child
+
+    def _source(self) -> Any:
+        return self._inside().sources[0]
+
+
+def _processor(
+    processor: Callable[[Any], Any] | str | None, tasks: Sequence[Task | str], concurrency: int
+) -> Processor:
+    if processor is not None and tasks:
+        raise InputError("worker: expected a processor or tasks, got both")
+    if tasks:
+        found = {one.name: one for one in tasks if isinstance(one, Task)}
+        found |= load_tasks([name for name in tasks if isinstance(name, str)])
+        return route(found, concurrency, "tasks")
+    if isinstance(processor, str):
+        return load_processor(processor)
+    if processor is None:
+        return Processor("none", _never, True)
+    if not callable(processor):
+        raise InputError(f"processor: expected a function of one argument, got {processor!r}")
+    return Processor(getattr(processor, "__name__", "processor"), processor, is_async(processor))
+
+
+def _never(job: Any) -> Awaitable[None]:
+    raise AssertionError(f"job {job.id} was taken by a worker without a processor")
+
+
+def _whole(name: str, value: Any, low: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise InputError(f"{name}: expected a whole number from {low}, got {value!r}")
+    return value
+
+
+def _limiter(value: Any) -> LimiterConfig:
+    try:
+        most, duration_ms = value
+    except (TypeError, ValueError):
+        raise InputError(f"limiter: expected (max, duration_ms), got {value!r}") from None
+    return LimiterConfig(_whole("limiter max", most, 1), _whole("limiter duration_ms", duration_ms, 1))
+
+
+def _keep(name: str, value: Any) -> KeepConfig:
+    if isinstance(value, bool):
+        return KeepConfig(count=0 if value else -1)
+    if isinstance(value, int):
+        return KeepConfig(count=_whole(name, value, 0))
+    if isinstance(value, dict) and not set(value) - {"count", "age", "limit"}:
+        return KeepConfig(
+            count=_whole(f"{name}.count", value.get("count", -1), -1),
+            age_s=_whole(f"{name}.age", value.get("age", 0), 0),
+            limit=_whole(f"{name}.limit", value.get("limit", 0), 0),
+        )
+    raise InputError(f"{name}: expected true, false, a number or {{count, age, limit}}, got {value!r}")
