@@ -97,9 +97,10 @@ def test_a_series_advanced_by_release_5_goes_on_in_our_pool(
 ) -> None:
     """promise 4.21"""
     queue, at, base = QUEUES[2], EMQ.node(QUEUES[2]), EMQ.base(QUEUES[2])
+    fleet.ask("quiet")
     worker = five("startWorker", **at, behaviour="play", opts={})
     with SyncQueue(queue, **EMQ.ours(wire_server)) as ours:
-        ours.upsert_job_scheduler("s", every=120, limit=40, name="tick", data={"give": 1})
+        ours.upsert_job_scheduler("s", every=120, name="tick", data={"give": 1})
 
         def by_five() -> bytes | None:
             runs = {run["id"] for run in five("started")}
@@ -110,6 +111,7 @@ def test_a_series_advanced_by_release_5_goes_on_in_our_pool(
         assert job is not None
         assert job.name == "tick"
         five("stopWorker", worker=worker)
+        fleet.ask("resume")
         mark = len(story(store, base, "completed"))
         later = eventually(lambda: len(s := story(store, base, "completed")) >= mark + 3 and s[mark + 1 :])
         assert not {job_id for _, job_id in later} & {run["id"] for run in five("started")}
