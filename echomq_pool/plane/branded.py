@@ -119,11 +119,23 @@ def node_number(environ: Mapping[str, str] | None = None) -> int:
     return (os.getpid() + int.from_bytes(shift)) % NODES
 
 
+class _Cell:
+    """The last number made: milliseconds and sequence. One per node, or two makers would make the same id."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.last = 0
+
+
+_CELL = _Cell()
+
+
 class Mint:
     """Makes ids that only grow, also when the clock steps back or 4 096 were made within one millisecond.
 
     Args:
-        node: 0 .. 1023; None = this process's own, found anew after a fork.
+        node: 0 .. 1023, for this maker alone; None = this process's own, found anew after a fork and shared by
+            all makers of the process.
         clock: wall time.
 
     Raises:
@@ -135,8 +147,7 @@ class Mint:
             raise InputError(f"node: expected 0 to {NODES - 1}, got {node}")
         self._fixed = node
         self._clock = clock
-        self._lock = threading.Lock()
-        self._last = 0
+        self._cell = _CELL if node is None and clock is SYSTEM_CLOCK else _Cell()
         self._pid = 0
         self._node = 0
 
@@ -148,10 +159,11 @@ class Mint:
 
     def new(self, namespace: str = "JOB") -> str:
         """A fresh id, above all that this object has made."""
-        with self._lock:
+        cell = self._cell
+        with cell.lock:
             self._settle_down()
-            self._last = max((self._clock.now_ms() - EPOCH_MS) << 12, self._last + 1)
-            ms, sequence = self._last >> 12, self._last & 0xFFF
+            cell.last = max((self._clock.now_ms() - EPOCH_MS) << 12, cell.last + 1)
+            ms, sequence = cell.last >> 12, cell.last & 0xFFF
             return encode(namespace, ms << 22 | self._node << 12 | sequence)
 
     def _settle_down(self) -> None:
@@ -167,7 +179,7 @@ MINT = Mint()
 
 def _after_fork() -> None:
     """The parent may have forked while another thread held the lock."""
-    MINT._lock = threading.Lock()
+    _CELL.lock = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_after_fork)

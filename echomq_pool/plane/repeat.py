@@ -140,6 +140,7 @@ RULES: dict[str, Rule] = {
     "lease/state": Rule.READ,
     "lease/isMaxed": Rule.READ,
     "lease/leases": Rule.READ,
+    "lease/look": Rule.READ,
     "lease/repeatDue": Rule.READ,
 }
 

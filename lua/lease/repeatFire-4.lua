@@ -8,7 +8,8 @@
   ARGV[1] queue base   ARGV[2] name   ARGV[3] the time read   ARGV[4] id   ARGV[5] next time, 0 = by `every_ms`
   ARGV[6..] more fields and values of the row
 
-  Returns the next time in ms; 0: somebody else has fired it or it is not due; -1: it is gone.
+  Returns the next time in ms; 0: somebody else has fired it, it is not due, or the id is taken;
+  -1: it is gone.
 ]]
 local call, base = redis.call, ARGV[1]
 --- @include "lease_admit"
@@ -33,9 +34,11 @@ end
 if not is_job(ARGV[4]) then
   return redis.error_reply(WRONG_KIND)
 end
-call('ZADD', KEYS[1], digits(following), ARGV[2])
-if call('EXISTS', KEYS[3]) == 0 then
-  write_row(KEYS[3], 'pending', f[2], unpack(ARGV, 6))
-  put_ready(ARGV[4])
+-- An id that is taken would cost the occurrence; the caller comes again with another.
+if call('EXISTS', KEYS[3]) == 1 then
+  return 0
 end
+call('ZADD', KEYS[1], digits(following), ARGV[2])
+write_row(KEYS[3], 'pending', f[2], unpack(ARGV, 6))
+put_ready(ARGV[4])
 return following

@@ -59,6 +59,14 @@ def test_ids_of_one_maker_only_grow_though_the_clock_steps_back() -> None:
     assert parse(ids[4999]).unix_ms == clock.wall + 3_600_000 + 1, "the counter runs into the next ms"
 
 
+def test_makers_of_one_process_never_make_the_same_id() -> None:
+    """They share the last number: two that count for themselves meet within a millisecond."""
+    makers = [Mint() for _ in range(4)]
+    ids = [maker.new() for _ in range(500) for maker in makers]
+    assert len(set(ids)) == len(ids)
+    assert ids == sorted(ids)
+
+
 def test_the_node_comes_from_the_environment_or_from_the_process() -> None:
     assert node_number({branded.NODE_VARIABLE: "17"}) == 17
     assert node_number({}) in range(1024)
