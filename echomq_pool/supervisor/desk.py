@@ -67,6 +67,8 @@ class Desk:
         self._ticket = 0
         self._stops = StopCounter()
         self._reading: Reading | None = None
+        self._reloading = False
+        self._once_more: list[Answer] = []  # asked for a reload while one was going on
         self._started_ms = root.now()
         self._to_dump: list[int] = []  # handles of those whose stacks are still to be asked for
         self._dump_at_ms = 0
@@ -143,16 +145,29 @@ class Desk:
     def reload(self, answer: Answer) -> None:
         """Reads the configuration anew in a process of its own; what does not boot leaves the old ones running."""
         root = self._root
-        if self._reload is None or self._reading is not None or root.stopping:
-            answer(Result(error="refused", detail="nothing to reload, or a reload or stop is going on"))
+        if self._reload is None or root.stopping:
+            answer(Result(error="refused", detail="nothing to reload, or a stop is going on"))
+            return
+        if self._reloading:  # it may have read what was there before this request: once more, when it is over
+            log.info("reload: once more when the one that is going on is over")
+            self._once_more.append(answer)
             return
         log.info("reloading")
+        self._reloading = True
         try:
             self._reading = reading = self._reload()
         except OSError as error:
-            answer(Result(error="fork_failed", detail=str(error)))
+            self._reloaded(Result(error="fork_failed", detail=str(error)), answer)
             return
         root.selector.register(reading.fileno(), selectors.EVENT_READ, lambda _: self._read(reading, answer))
+
+    def _reloaded(self, result: Result, answer: Answer) -> None:
+        """One reload is over; those who asked meanwhile share the next one."""
+        self._reloading = False
+        answer(result)
+        askers, self._once_more = self._once_more, []
+        if askers:
+            self.reload(lambda shared: _tell_all(askers, shared))
 
     def _read(self, reading: Reading, answer: Answer) -> None:
         fd = reading.fileno()
@@ -161,11 +176,11 @@ class Desk:
         except ConfigError as error:
             self._reading_done(fd)
             log.error("reload refused, everything stays as it is:\n%s", "\n".join(error.problems))
-            answer(Result(error="config", detail="; ".join(error.problems)))
+            self._reloaded(Result(error="config", detail="; ".join(error.problems)), answer)
             return
         if config is not None:
             self._reading_done(fd)
-            self._adopt(config, answer)
+            self._adopt(config, lambda result: self._reloaded(result, answer))
 
     def _reading_done(self, fd: int) -> None:
         self._root.selector.unregister(fd)
@@ -176,7 +191,9 @@ class Desk:
         # A queue keeps its place on the board for the life of the pool; new ones come behind.
         config = replace(config, queue_order=root.config.queues(), redis=_same_server(root.config, config))
         if len(config.queues()) > root.board.queues:
-            answer(Result(error="refused", detail=f"more than {root.board.queues} queues need a restart"))
+            refusal = Result(error="refused", detail=f"more than {root.board.queues} queues need a restart")
+            log.error("reload: %s", _word(refusal))
+            answer(refusal)
             return
         before, root.config = root.config, config
         root.generation += 1
@@ -347,6 +364,11 @@ _VERBS: dict[str, Callable[[Desk, dict[str, Any], Answer], None]] = {
     "dump": Desk._dump,
     "cancel": Desk._cancel,
 }
+
+
+def _tell_all(askers: list[Answer], result: Result) -> None:
+    for tell in askers:
+        tell(result)
 
 
 def _word(result: Result) -> str:

@@ -212,6 +212,17 @@ def test_a_reload_replaces_every_process_and_takes_the_new_tree(loop: Loop) -> N
     assert {c["generation"] for c in loop.children()} == {1}
 
 
+def test_a_reload_asked_for_during_another_is_done_after_it(loop: Loop) -> None:
+    """issue: HUP, rolling reload; the last word about the configuration is never lost"""
+    loop.start(pool("w", 1, worker(loop)))
+    for size in (2, 3, 4):
+        loop.write(pool("w", size, worker(loop)))
+        loop.signal(signal.SIGHUP)
+        eventually(lambda n=size: len(loop.lines("reloading")) + len(loop.lines("once more")) >= n - 1)  # type: ignore[misc]
+    eventually(lambda: len(loop.pids()) == 4 and loop.is_ready())
+    assert not loop.lines("a reload is going on")
+
+
 def test_a_reload_that_cannot_be_read_or_does_not_boot_leaves_everybody_alone(loop: Loop) -> None:
     """issue: a config or code that does not boot leaves the old ones running"""
     flag = loop.folder / "flag"
