@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -13,6 +14,7 @@ from echomq_pool.api.job import Job
 from echomq_pool.api.operations import Operations
 from echomq_pool.api.ops_flow import FlowOps, Found
 from echomq_pool.api.queue import Queue, server_of
+from echomq_pool.api.telemetry import ProducerSpan, ProducerTelemetry, span_of
 from echomq_pool.clock import SYSTEM_CLOCK, Clock
 from echomq_pool.config.schema import RedisConfig
 from echomq_pool.plane import adding
@@ -43,6 +45,7 @@ class FlowProducer:
         url: address of the server; or `redis`, a whole configuration.
         prefix: first part of every key, of nodes that name none.
         hash_tag: write queue names in braces; False for existing BullMQ queues.
+        telemetry: as for `Queue`.
     """
 
     def __init__(
@@ -52,12 +55,14 @@ class FlowProducer:
         prefix: str = "emq",
         hash_tag: bool = True,
         redis: RedisConfig | None = None,
+        telemetry: ProducerTelemetry | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._config = redis or server_of(url)
         self._prefix = prefix
         self._hash_tag = hash_tag
         self._clock = clock
+        self._telemetry = telemetry
         self._library = load_library()
         self._link = Link(self._config, name=f"{prefix}:flow-producer", clock=clock, scripts=self._library)
         self._queues: dict[tuple[str, str, bool], Queue] = {}
@@ -108,8 +113,10 @@ class FlowProducer:
     ) -> list[JobNode]:
         """Adds many trees in one step. BullMQ: `addBulk`."""
         await self.start()
-        operation = self._ops.add(flows, queues_options or {})
-        return [self._node(root) for root in await over_link(self._link, self._library).run(operation)]
+        with flow_span(self._telemetry, flows) as span:
+            operation = self._ops.add(flows, queues_options or {}, span.told)
+            roots = await over_link(self._link, self._library).run(operation)
+        return [self._node(root) for root in roots]
 
     async def get_flow(
         self, job_id: str, queue: str, *, prefix: str = "", depth: int = 10, max_children: int = 20
@@ -139,6 +146,15 @@ class FlowProducer:
 
     def _ops_of(self, name: str, prefix: str, wire: bool) -> Operations:
         return self._queue(name, prefix, wire)._ops
+
+
+def flow_span(
+    telemetry: ProducerTelemetry | None, flows: Sequence[Any]
+) -> AbstractContextManager[ProducerSpan]:
+    """The span under which flows are added."""
+    first = flows[0] if flows and isinstance(flows[0], Mapping) else {}
+    queue = str(first.get("queue") or first.get("queueName") or first.get("queue_name") or "")
+    return span_of(telemetry, "addFlow" if len(flows) == 1 else "addBulkFlows", queue, queue)
 
 
 def queue_key(name: str, prefix: str, hash_tag: bool, wire: bool) -> tuple[str, str, bool]:

@@ -6,6 +6,7 @@ A middleware is any object (a module, too) with one or more of these attributes:
     on_start(job)             an error here fails the job before it runs
     on_success(job, result)   an error here is logged; the job is done
     on_failure(job, error)    likewise; not called for a job that only moved itself (delayed, waiting for children)
+    on_end(job)               after either, and after a move; errors are logged
 
 Starts run in the order of the list, the others in reverse. Beside `async def` processors they may be plain functions
 or `async def`; beside plain processors, which run in threads, they must be plain.
@@ -23,7 +24,7 @@ from echomq_pool.errors import InputError, JobSignal, UnrecoverableError
 
 log = logging.getLogger("echomq.middleware")
 
-NAMES = ("on_start", "on_success", "on_failure")
+NAMES = ("on_start", "on_success", "on_failure", "on_end")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Middleware:
     on_start: Callable[..., Any] | None = None
     on_success: Callable[..., Any] | None = None
     on_failure: Callable[..., Any] | None = None
+    on_end: Callable[..., Any] | None = None
 
 
 def check_middleware(layers: Iterable[Any], is_async: bool) -> list[Any]:
@@ -64,17 +66,24 @@ def around_async(
 
     async def run(job: Any) -> Any:
         try:
+            result = await _failing(job)
+            for layer in reversed(layers):
+                await _told_async(_hook(layer, "on_success"), job, result)
+            return result
+        finally:
+            for layer in reversed(layers):
+                await _told_async(_hook(layer, "on_end"), job)
+
+    async def _failing(job: Any) -> Any:
+        try:
             for layer in layers:
                 await _awaited(_hook(layer, "on_start"), job)
-            result = await call(job)
+            return await call(job)
         except BaseException as error:
             if tells(error):
                 for layer in reversed(layers):
                     await _told_async(_hook(layer, "on_failure"), job, error)
             raise
-        for layer in reversed(layers):
-            await _told_async(_hook(layer, "on_success"), job, result)
-        return result
 
     return run
 
@@ -84,17 +93,24 @@ def around_sync(call: Callable[[Any], Any], layers: Sequence[Any]) -> Callable[[
 
     def run(job: Any) -> Any:
         try:
+            result = _failing(job)
+            for layer in reversed(layers):
+                _told(_hook(layer, "on_success"), job, result)
+            return result
+        finally:
+            for layer in reversed(layers):
+                _told(_hook(layer, "on_end"), job)
+
+    def _failing(job: Any) -> Any:
+        try:
             for layer in layers:
                 _hook(layer, "on_start")(job)
-            result = call(job)
+            return call(job)
         except BaseException as error:
             if tells(error):
                 for layer in reversed(layers):
                     _told(_hook(layer, "on_failure"), job, error)
             raise
-        for layer in reversed(layers):
-            _told(_hook(layer, "on_success"), job, result)
-        return result
 
     return run
 

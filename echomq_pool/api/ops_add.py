@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from echomq_pool.api.ask import Ask, Base, Op
@@ -17,6 +17,7 @@ from echomq_pool.plane.job_record import JobRecord, long_opts
 BULK = 1_000  # adds that travel in one write
 
 Added = tuple[str, NewJob]
+Tell = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 class AddOps(Base):
@@ -29,10 +30,10 @@ class AddOps(Base):
         (reply,) = yield [self._add(job)]
         return added_id(reply, job), job
 
-    def add_bulk(self, jobs: Iterable[Any]) -> Op[list[Added]]:
-        """All are checked before the first is sent; the first error reply ends it."""
+    def add_bulk(self, jobs: Iterable[Any], tell: Tell = lambda options: options) -> Op[list[Added]]:
+        """All are checked before the first is sent; the first error reply ends it. `tell` adds to a job's options."""
         now = self._clock.now_ms()
-        checked = [self._bulk_entry(index, job, now) for index, job in enumerate(jobs)]
+        checked = [self._bulk_entry(index, job, now, tell) for index, job in enumerate(jobs)]
         added: list[Added] = []
         for start in range(0, len(checked), BULK):
             part = checked[start : start + BULK]
@@ -46,7 +47,7 @@ class AddOps(Base):
     def _with_defaults(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
         return merged(self.defaults, options)
 
-    def _bulk_entry(self, index: int, job: Any, now: int) -> NewJob:
+    def _bulk_entry(self, index: int, job: Any, now: int, tell: Tell) -> NewJob:
         """One entry of add_bulk: `{"name": …, "data": …, "opts": {…}}` or (name, data[, options])."""
         try:
             if isinstance(job, Mapping):
@@ -54,9 +55,9 @@ class AddOps(Base):
                 if extra:
                     raise InputError(f"{sorted(extra)[0]}: expected only name, data and opts")
                 options = self._with_defaults(job.get("opts") or {})
-                return check_job(job.get("name"), job.get("data"), options, now)
+                return check_job(job.get("name"), job.get("data"), tell(options), now)
             name, data, *rest = job
-            return check_job(name, data, self._with_defaults(rest[0] if rest else {}), now)
+            return check_job(name, data, tell(self._with_defaults(rest[0] if rest else {})), now)
         except InputError as error:
             raise InputError(f"job {index}: {error}") from None
         except (TypeError, ValueError):

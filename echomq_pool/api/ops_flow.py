@@ -15,7 +15,7 @@ from typing import Any
 from echomq_pool.api.ask import Ask, Made, Op
 from echomq_pool.api.job_view import JobView
 from echomq_pool.api.operations import Operations
-from echomq_pool.api.ops_add import added_id, merged, record_of
+from echomq_pool.api.ops_add import Tell, added_id, merged, record_of
 from echomq_pool.api.options import check_job, check_options
 from echomq_pool.errors import InputError
 from echomq_pool.plane import adding
@@ -75,16 +75,19 @@ class FlowOps:
         self._script = script
         self._ops_of = ops_of
         self._now = now
+        self._tell: Tell = lambda options: options
 
-    def add(self, flows: Sequence[Any], queues: Mapping[str, Any]) -> Op[list[Found]]:
-        """Adds all flows in one step, or none of them.
+    def add(
+        self, flows: Sequence[Any], queues: Mapping[str, Any], tell: Tell = lambda options: options
+    ) -> Op[list[Found]]:
+        """Adds all flows in one step, or none of them. `tell` adds to a job's options.
 
         Raises:
             InputError: a node that cannot be added, with its place in the tree.
             ParentMissing: the root's own parent does not exist.
         """
         defaults = _defaults(queues)
-        now = self._now()
+        now, self._tell = self._now(), tell
         roots = [
             self._checked(flow, _place(i, flows), defaults, now, None, 0) for i, flow in enumerate(flows)
         ]
@@ -118,7 +121,7 @@ class FlowOps:
         try:
             ops = self._ops_of(queue, prefix, False)  # type: ignore[arg-type]  # refuses what is no name
             options = dict(merged(defaults.get(str(queue), {}), given.get("opts") or {}))
-            job = _node_job(given, options, parent, now)
+            job = _node_job(given, dict(self._tell(options)), parent, now)
             if children and job.dedup_id:
                 raise InputError("deduplication: a job with children cannot have one")
         except InputError as error:

@@ -176,9 +176,17 @@ def _parent(name: str, value: Any) -> dict[str, str]:
 
 
 def _telemetry(name: str, value: Any) -> dict[str, Any]:
+    """`{metadata, omit_context}`: the trace's context as text, or the wish for none."""
     if not isinstance(value, Mapping):
-        raise InputError(f"{name}: expected {{metadata, omitContext}}, got {value!r}")
-    return dict(value)
+        raise InputError(f"{name}: expected {{metadata, omit_context}}, got {value!r}")
+    given = {"omitContext" if key == "omit_context" else key: item for key, item in value.items()}
+    _known_keys(name, given, ("metadata", "omitContext"))
+    if given.get("omitContext") is not None:
+        _flag(f"{name}.omit_context", given["omitContext"])
+    metadata = given.get("metadata")
+    if metadata is not None and not isinstance(metadata, str):
+        raise InputError(f"{name}.metadata: expected a text, got {metadata!r}")
+    return {key: item for key, item in given.items() if item is not None}
 
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {

@@ -13,6 +13,7 @@ from echomq_pool.api.operations import Operations
 from echomq_pool.api.ops_add import record_of
 from echomq_pool.api.options import check_options
 from echomq_pool.api.queue_verbs import QueueVerbs
+from echomq_pool.api.telemetry import ProducerTelemetry, span_of
 from echomq_pool.api.watch import Watch
 from echomq_pool.clock import SYSTEM_CLOCK, Clock
 from echomq_pool.config.schema import RedisConfig
@@ -38,6 +39,7 @@ class Queue(QueueVerbs):
         hash_tag: write the name in braces (a cluster needs it); False for an existing BullMQ queue.
         job_options: options of every job added here, where the job's own do not say otherwise.
         max_len_events: about how many events the stream keeps; written to the queue when given.
+        telemetry: `echomq_pool.api.tracing.Tracing()` puts the trace's context into the jobs added here.
         link: a started connection to share; the queue then closes only what it opened itself.
 
     Raises:
@@ -54,6 +56,7 @@ class Queue(QueueVerbs):
         redis: RedisConfig | None = None,
         job_options: Mapping[str, Any] | None = None,
         max_len_events: int | None = None,
+        telemetry: ProducerTelemetry | None = None,
         clock: Clock = SYSTEM_CLOCK,
         link: Link | None = None,
     ) -> None:
@@ -62,6 +65,7 @@ class Queue(QueueVerbs):
         self._config = redis or server_of(url)
         self._library: ScriptLibrary = load_library()
         self._clock = clock
+        self._telemetry = telemetry
         options = PlaneOptions()
         self._ops = Operations(self.keys, Calls(self.keys, options), clock)
         self._ops.defaults = check_options(job_options or {})
@@ -117,7 +121,9 @@ class Queue(QueueVerbs):
             ParentMissing: there is no such parent, or the job has another one.
             LinkDown: `sent=True`: it may have been added; a job_id of your own makes adding it again safe.
         """
-        job_id, job = await self._run(self._ops.add(name, data, options))
+        with span_of(self._telemetry, "add", f"{self.name}.{name}", self.name) as span:
+            job_id, job = await self._run(self._ops.add(name, data, span.told(options)))
+            span.note(job_name=name, job_id=job_id)
         return self._job(record_of(job_id, job))
 
     async def add_bulk(self, jobs: Iterable[Any]) -> list[Job]:
@@ -125,7 +131,9 @@ class Queue(QueueVerbs):
 
         All are checked before the first is sent; they travel together but are added one by one.
         """
-        added = await self._run(self._ops.add_bulk(jobs))
+        with span_of(self._telemetry, "addBulk", self.name, self.name) as span:
+            added = await self._run(self._ops.add_bulk(jobs, span.told))
+            span.note(bulk_names=[job.name for _, job in added], bulk_count=len(added))
         return [self._job(record_of(job_id, job)) for job_id, job in added]
 
     # --- waiting ---------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from echomq_pool.api.queue import LIBRARY_NAME, _positive, server_of
 from echomq_pool.api.sync_driver import PAUSE_S, SyncDriver, client_of, shared
 from echomq_pool.api.sync_job import SyncJob
 from echomq_pool.api.sync_verbs import SyncQueueVerbs
+from echomq_pool.api.telemetry import ProducerTelemetry, span_of
 from echomq_pool.api.watch import BLOCK_MS
 from echomq_pool.clock import SYSTEM_CLOCK, Clock
 from echomq_pool.config.schema import RedisConfig
@@ -47,6 +48,7 @@ class SyncQueue(SyncQueueVerbs):
         redis: RedisConfig | None = None,
         job_options: Mapping[str, Any] | None = None,
         max_len_events: int | None = None,
+        telemetry: ProducerTelemetry | None = None,
         clock: Clock = SYSTEM_CLOCK,
         client: Any = None,
     ) -> None:
@@ -59,6 +61,7 @@ class SyncQueue(SyncQueueVerbs):
         self._client = client_of(redis or server_of(url)) if client is None else shared(client)
         self._driver = SyncDriver(self._client, load_library())
         self._clock = clock
+        self._telemetry = telemetry
 
     def __enter__(self) -> SyncQueue:
         return self
@@ -78,12 +81,16 @@ class SyncQueue(SyncQueueVerbs):
 
     def add(self, name: str, data: Any = None, **options: Any) -> SyncJob:
         """See `Queue.add`."""
-        job_id, job = self._run(self._ops.add(name, data, options))
+        with span_of(self._telemetry, "add", f"{self.name}.{name}", self.name) as span:
+            job_id, job = self._run(self._ops.add(name, data, span.told(options)))
+            span.note(job_name=name, job_id=job_id)
         return self._job(record_of(job_id, job))
 
     def add_bulk(self, jobs: Iterable[Any]) -> list[SyncJob]:
         """See `Queue.add_bulk`."""
-        added = self._run(self._ops.add_bulk(jobs))
+        with span_of(self._telemetry, "addBulk", self.name, self.name) as span:
+            added = self._run(self._ops.add_bulk(jobs, span.told))
+            span.note(bulk_names=[job.name for _, job in added], bulk_count=len(added))
         return [self._job(record_of(job_id, job)) for job_id, job in added]
 
     # --- waiting ---------------------------------------------------------------------------------------

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from echomq_pool.api.flow import queue_key
+from echomq_pool.api.flow import flow_span, queue_key
 from echomq_pool.api.operations import Operations
 from echomq_pool.api.ops_flow import FlowOps, Found
 from echomq_pool.api.queue import server_of
 from echomq_pool.api.sync import SyncQueue
 from echomq_pool.api.sync_driver import SyncDriver, client_of, shared
 from echomq_pool.api.sync_job import SyncJob
+from echomq_pool.api.telemetry import ProducerTelemetry
 from echomq_pool.clock import SYSTEM_CLOCK, Clock
 from echomq_pool.config.schema import RedisConfig
 from echomq_pool.plane import adding
@@ -39,12 +40,14 @@ class SyncFlowProducer:
         prefix: str = "emq",
         hash_tag: bool = True,
         redis: RedisConfig | None = None,
+        telemetry: ProducerTelemetry | None = None,
         clock: Clock = SYSTEM_CLOCK,
         client: Any = None,
     ) -> None:
         self._prefix = prefix
         self._hash_tag = hash_tag
         self._clock = clock
+        self._telemetry = telemetry
         self._own_client = client is None
         self._client = client_of(redis or server_of(url)) if client is None else shared(client)
         library = load_library()
@@ -75,7 +78,9 @@ class SyncFlowProducer:
         self, flows: Sequence[Mapping[str, Any]], *, queues_options: Mapping[str, Any] | None = None
     ) -> list[SyncJobNode]:
         """See `FlowProducer.add_bulk`."""
-        return [self._node(root) for root in self._driver.run(self._ops.add(flows, queues_options or {}))]
+        with flow_span(self._telemetry, flows) as span:
+            roots = self._driver.run(self._ops.add(flows, queues_options or {}, span.told))
+        return [self._node(root) for root in roots]
 
     def get_flow(
         self, job_id: str, queue: str, *, prefix: str = "", depth: int = 10, max_children: int = 20
