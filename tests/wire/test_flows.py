@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from echomq_pool import SyncFlowProducer
 from tests.support.node import Node
 from tests.support.pool import PoolProcess
 from tests.support.servers import Server
@@ -45,9 +46,24 @@ def flow_of(queue: str, option: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def ending(node: Node, at: dict[str, str], option: str) -> list[Any]:
-    """How a flow of this kind ends, without what differs from run to run."""
-    made = node("addFlow", **at, flow=flow_of(at["name"], option))
+def by_node(node: Node, at: dict[str, str], option: str) -> list[Any]:
+    """How a flow of this kind ends that Node has made."""
+    return ending(node, at, option, node("addFlow", **at, flow=flow_of(at["name"], option)))
+
+
+def by_us(node: Node, at: dict[str, str], option: str, queue: str, server: Server) -> list[Any]:
+    """How a flow of this kind ends that we have made."""
+    with SyncFlowProducer(url=server.url) as producer:
+        made = producer.add(flow_of(queue, option))
+    return ending(node, at, option, ids_of(made))
+
+
+def ids_of(found: Any) -> dict[str, Any]:
+    return {"id": found.job.id, "children": [ids_of(child) for child in found.children]}
+
+
+def ending(node: Node, at: dict[str, str], option: str, made: dict[str, Any]) -> list[Any]:
+    """How a flow ends, without what differs from run to run."""
     ids = [made["id"], *(child["id"] for child in made["children"])]
     jobs = eventually(
         lambda: all((_j := node("job", **at, id=i))["state"] in ("completed", "failed") for i in ids) and ids,
@@ -77,8 +93,19 @@ def test_parents_end_as_in_node(fleet: PoolProcess, node: Node, queue_name: str,
     """case C111"""
     theirs_at, ours_at = EMQ.node(queue_name), EMQ.node(QUEUE)
     node("startWorker", **theirs_at, behaviour="play", opts={"concurrency": 5})
-    theirs = ending(node, theirs_at, option)
-    assert ending(node, ours_at, option) == theirs
+    assert by_node(node, ours_at, option) == by_node(node, theirs_at, option)
+
+
+@pytest.mark.parametrize("option", ["", *OPTIONS])
+def test_flows_of_ours_end_as_nodes_do(
+    fleet: PoolProcess, judge: Node, wire_server: Server, queue_name: str, option: str
+) -> None:
+    """case C111"""
+    theirs_at, ours_at = EMQ.node(queue_name), EMQ.node(QUEUE)
+    judge("startWorker", **theirs_at, behaviour="play", opts={"concurrency": 5})
+    theirs = by_node(judge, theirs_at, option)
+    assert by_us(judge, theirs_at, option, queue_name, wire_server) == theirs
+    assert by_us(judge, ours_at, option, QUEUE, wire_server) == theirs
 
 
 @pytest.mark.parametrize("option", ["", *OPTIONS])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from echomq_pool import SyncQueue
+from echomq_pool import SyncFlowProducer, SyncQueue
 from tests.support.node import Node
 from tests.support.pool import PoolProcess
 from tests.support.servers import Server
@@ -202,3 +202,36 @@ def at_rest(node: Node, at: dict[str, str], job_id: str) -> bool:
     counts = node("counts", **at)
     done = job is None or job["state"] in ("completed", "failed")
     return done and not counts["active"] + counts["waiting"] + counts["prioritized"] + counts["delayed"]
+
+
+def test_flows_are_the_same_records(judge: Node, wire_server: Server, store: Any, queue_name: str) -> None:
+    """promise 4.21; case C111"""
+    theirs, ours = f"{queue_name}-theirs", f"{queue_name}-ours"
+    for queue in (theirs, ours):
+        judge("counts", **EMQ.node(queue))
+    for n, option in enumerate(["", "failParentOnFailure", "removeDependencyOnFailure"]):
+        judge("addFlow", **EMQ.node(theirs), flow=tree(f"{{{theirs}}}", n, option))
+        with SyncFlowProducer(url=wire_server.url) as producer:
+            producer.add(tree(ours, n, option))
+    mine = json.loads(json.dumps(settled_dump(store, ours)).replace(ours, theirs))
+    made = settled_dump(store, theirs)
+    for found in (mine, made):
+        found["events"].sort()  # a parent comes before its children; the rest of the order is free
+    assert differences(mine, made) == []
+
+
+def tree(queue: str, n: int, option: str) -> dict[str, Any]:
+    """A flow of three levels with ids of its own."""
+    more = {option: True} if option else {}
+
+    def node(name: str, opts: dict[str, Any], children: list[Any] | None = None) -> dict[str, Any]:
+        found = {
+            "name": name,
+            "queueName": queue,
+            "data": {"name": name},
+            "opts": {"jobId": f"{name}-{n}", **opts},
+        }
+        return {**found, "children": children} if children else found
+
+    leaf = node("leaf", {"delay": HOUR_MS, "attempts": 2, **more})
+    return node("root", {"priority": 2}, [node("left", more, [leaf]), node("right", {"lifo": True, **more})])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from echomq_pool import JobFailed, Queue, SyncQueue
+from echomq_pool import JobFailed, Queue, QueueEvents, SyncQueue
 from tests.support.node import Node
 from tests.support.servers import Server
 from tests.support.waiting import eventually_async
@@ -171,3 +171,44 @@ async def test_quick_jobs_done_by_node_end_every_wait(
         for start in range(0, 200, 50):
             got = await asyncio.gather(*(one(n) for n in range(start, start + 50)))
             assert got == list(range(start, start + 50))
+
+
+async def test_our_reader_sees_every_event_of_jobs_that_node_adds_and_does(
+    wire_server: Server, node: Node, layout: Layout, queue_name: str
+) -> None:
+    """promise 4.20, 4.21"""
+    at, total = layout.node(queue_name), 60
+    seen: list[tuple[str, str]] = []
+    async with QueueEvents(queue_name, **layout.ours(wire_server)) as reader:
+        reader.on("*", lambda event: seen.append((event.name, getattr(event, "job_id", ""))))
+        listener = node("listen", **at)
+        node("addBulk", **at, jobs=[theirs_of(n) for n in range(total)])
+        node("startWorker", **at, behaviour="play", opts={"concurrency": 10})
+        await eventually_async(lambda: sum(name in ("completed", "failed") for name, _ in seen) == total)
+        await eventually_async(lambda: ("drained", "") in seen)
+    theirs = node("seen", listener=listener)
+    for name in (
+        "added",
+        "waiting",
+        "active",
+        "delayed",
+        "progress",
+        "completed",
+        "failed",
+        "retries-exhausted",
+    ):
+        assert [job_id for found, job_id in seen if found == name] == [
+            event["jobId"] for event in theirs[name]
+        ]
+
+
+def theirs_of(n: int) -> dict[str, Any]:
+    sorts: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"give": n}, {}),
+        ({"do": "fail", "fail_times": 1}, {"attempts": 2, "backoff": 10}),
+        ({"do": "fail"}, {}),
+        ({"give": n}, {"delay": 20}),
+        ({"do": "talk", "progress": n, "row": "x"}, {"priority": 1}),
+    ]
+    data, opts = sorts[n % 5]
+    return {"name": f"job-{n}", "data": data, "opts": opts}
