@@ -6,13 +6,16 @@ One in a thousand locks is missing, and every form must name exactly those.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from benchmarks.conftest import Row
 from benchmarks.support.foreground import Foreground
+from benchmarks.support.lease_jobs import active_leases, keys_of
 from benchmarks.support.meter import Meter, percentile
 from benchmarks.support.seed import MISSING_EVERY, active_jobs
 from benchmarks.support.wire import Wire, slices
@@ -87,19 +90,57 @@ FORMS: dict[str, Callable[[Wire, Sequence[str]], list[str]]] = {
 
 @pytest.mark.benchmark(group="probe")
 @pytest.mark.sizes("jobs", smoke=[100], quick=[1_000, 10_000, 100_000], full=[1_000, 10_000, 100_000])
+def test_range_read_of_the_lease_plane(
+    benchmark: Any, server: Server, row: Row, pick: Any, jobs: int
+) -> None:
+    """promise 1.29: the deadline is the score, so the question is one read whatever N is."""
+    keys = keys_of("probe")
+    ids = active_leases(server, keys, jobs)
+
+    def ask(wire: Wire) -> list[str]:
+        now = int(time.time() * 1000)
+        return [i.decode() for i in wire.call("ZRANGEBYSCORE", keys.key("active"), "-inf", now)]
+
+    measure(
+        benchmark, server, row, pick(1, 5, 15), "lease plane: one range read", jobs, ask, ids[::MISSING_EVERY]
+    )
+
+
+@pytest.mark.benchmark(group="probe")
+@pytest.mark.sizes("jobs", smoke=[100], quick=[1_000, 10_000, 100_000], full=[1_000, 10_000, 100_000])
 @pytest.mark.parametrize("form", FORMS)
 def test_exists_probe(benchmark: Any, server: Server, row: Row, pick: Any, form: str, jobs: int) -> None:
     ids = active_jobs(server, KEYS, jobs)
-    lost = ids[::MISSING_EVERY]
-    wire = Wire(server.port)
-    rounds = pick(1, 5, 15)
-    ask = FORMS[form]
-    with Foreground(server.port) as foreground:
-        ask(wire, ids)  # the script is compiled, the allocators are warm
+    probe = FORMS[form]
+    measure(
+        benchmark,
+        server,
+        row,
+        pick(1, 5, 15),
+        form,
+        jobs,
+        lambda wire: probe(wire, ids),
+        ids[::MISSING_EVERY],
+    )
+
+
+def measure(
+    benchmark: Any,
+    server: Server,
+    row: Row,
+    rounds: int,
+    form: str,
+    jobs: int,
+    ask: Callable[[Wire], list[str]],
+    lost: Sequence[str],
+) -> None:
+    """Times `ask`, and checks that it names exactly what is lost."""
+    with closing(Wire(server.port)) as wire, Foreground(server.port) as foreground:
+        ask(wire)  # the script is compiled, the allocators are warm
         wire.trips = wire.sent = wire.received = 0
         foreground.begin()
         with Meter(server) as spent:
-            found = benchmark.pedantic(ask, args=(wire, ids), rounds=rounds, iterations=1)
+            found = benchmark.pedantic(ask, args=(wire,), rounds=rounds, iterations=1)
         latencies = foreground.end()
     assert sorted(found) == sorted(lost)
     row(
@@ -115,4 +156,3 @@ def test_exists_probe(benchmark: Any, server: Server, row: Row, pick: Any, form:
         foreground_p50_ms=percentile(latencies, 0.5),
         foreground_p99_ms=percentile(latencies, 0.99),
     )
-    wire.close()

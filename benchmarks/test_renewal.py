@@ -17,10 +17,12 @@ import pytest
 
 from benchmarks.conftest import Row
 from benchmarks.support.foreground import Foreground
+from benchmarks.support.lease_jobs import TOKEN, active_leases, keys_of
 from benchmarks.support.meter import Meter, percentile
 from benchmarks.support.seed import LEASE_MS, active_jobs, token_of
 from benchmarks.support.wire import Wire, slices
 from echomq_pool.config.schema import RedisConfig
+from echomq_pool.plane import lease_row
 from echomq_pool.plane.base import PlaneOptions
 from echomq_pool.plane.calls import Calls
 from echomq_pool.plane.keys import QueueKeys
@@ -39,6 +41,9 @@ KEYS = QueueKeys("emq", "renewal")
 LIBRARY = load_library()
 CALLS = Calls(KEYS, PlaneOptions(lock_duration_ms=LEASE_MS))
 BATCH = 10_000
+
+RE_SCORE = "lease plane: re-score"
+LEASE_KEYS = keys_of("renewal")
 
 Trips = int
 Prepare = Callable[[int, Sequence[str], int, ExitStack], Callable[[], Trips]]
@@ -133,11 +138,29 @@ def extend_locks(port: int, ids: Sequence[str], workers: int, open_: ExitStack) 
     return tick
 
 
+def re_score(port: int, ids: Sequence[str], workers: int, open_: ExitStack) -> Callable[[], Trips]:
+    """The same on the lease plane, where the lease is a score."""
+    del workers
+    wire = open_.enter_context(closing(Wire(port)))
+    script = LIBRARY["lease/renew"]
+    wire.call("SCRIPT", "LOAD", script.text)
+    batches = [lease_row.pack([(i, TOKEN) for i in part]) for part in slices(ids, BATCH)]
+
+    def tick() -> Trips:
+        for packed in batches:
+            args = (LEASE_KEYS.base, LEASE_MS, 0, packed)
+            assert wire.call("EVALSHA", script.sha, 1, LEASE_KEYS.key("active"), *args) == []
+        return len(batches)
+
+    return tick
+
+
 FORMS: dict[str, Prepare] = {
     "a timer for each job": timer_per_job,
     "pipelined PEXPIRE": per_worker(lambda i: ("PEXPIRE", KEYS.lock(i), LEASE_MS)),
     "pipelined SET…PX": per_worker(lambda i: ("SET", KEYS.lock(i), token_of(i), "PX", LEASE_MS)),
     "extendLocks, one for all": extend_locks,
+    RE_SCORE: re_score,
 }
 
 
@@ -149,7 +172,10 @@ def test_batched_renewal(
     benchmark: Any, server: Server, row: Row, pick: Any, form: str, leases: int, workers: int
 ) -> None:
     """promise 4.4"""
-    ids = active_jobs(server, KEYS, leases, missing_every=0)
+    if form == RE_SCORE:
+        ids = active_leases(server, LEASE_KEYS, leases, lapsed_every=0)
+    else:
+        ids = active_jobs(server, KEYS, leases, missing_every=0)
     rounds = pick(1, 3, 7)
     with ExitStack() as open_, Foreground(server.port) as foreground:
         tick = FORMS[form](server.port, ids, workers, open_)

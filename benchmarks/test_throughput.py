@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from benchmarks.conftest import Row
 from benchmarks.support import pools, runs
+from benchmarks.support.lease_jobs import Producer
 from benchmarks.support.runs import Drain
 from tests.support.servers import Server
 
@@ -53,6 +55,24 @@ def test_noop_jobs(
         lambda: drained(server, tmp_path, jobs, processes=processes, concurrency=concurrency), rounds=1
     )
     note(row, "Throughput: no-op jobs", drain, processes=processes, concurrency=concurrency, jobs=jobs)
+
+
+@pytest.mark.benchmark(group="throughput")
+@pytest.mark.sizes("concurrency", smoke=[8], quick=[32, 256], full=[1, 16, 32, 64, 256])
+def test_noop_jobs_on_the_lease_plane(
+    benchmark: Any, server: Server, row: Row, pick: Any, tmp_path: Path, concurrency: int
+) -> None:
+    jobs = pick(200, 20_000, 100_000) if concurrency > 1 else pick(200, 5_000, 20_000)
+    with closing(Producer(server.port)) as producer:
+        producer.add("noop", [{"n": n} for n in range(jobs)])
+
+    def drained() -> Drain:
+        more = 'plane = "lease"'
+        with pools.pool(tmp_path, server, ready=False, concurrency=concurrency, more=more) as pool:
+            return runs.watch_drain(server, tmp_path, jobs, pool.tree, within_s=300)
+
+    drain = benchmark.pedantic(drained, rounds=1)
+    note(row, "Throughput: no-op jobs, lease plane", drain, processes=2, concurrency=concurrency, jobs=jobs)
 
 
 @pytest.mark.benchmark(group="throughput")

@@ -23,10 +23,12 @@ class Peer:
 
 
 OURS = "echomq-pool"
+OURS_LEASE = "echomq-pool, lease plane"
 NODE = "BullMQ (Node)"
 
 PEERS = (
     Peer(OURS, "ours_peer"),
+    Peer(OURS_LEASE, "ours_lease_peer"),
     Peer(NODE, "bullmq_node.js"),
     Peer("bullmq (Python)", "bullmq_peer", ("bullmq",)),
     Peer("Celery", "celery_peer", ("celery[redis]", "gevent")),

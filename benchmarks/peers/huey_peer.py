@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
+from gevent import monkey
 from huey import RedisHuey
 
 from benchmarks.peers import common
 from benchmarks.peers.common import Load
 
+if "greenlet" in sys.argv:  # its guide: patch first, in the application
+    monkey.patch_all()
 huey = RedisHuey("bench", url=common.url(), results=False)
 
 

@@ -31,8 +31,8 @@ async def mark(ctx: Any, *, at: int) -> None:
     common.mark(at)
 
 
-async def hold(ctx: Any, *, key: str, seconds: float) -> None:
-    common.started(key)
+async def hold(ctx: Any, *, name: str, seconds: float) -> None:
+    common.started(name)
     await asyncio.sleep(seconds)
 
 
@@ -88,7 +88,7 @@ class SAQ:
 
     def hold(self, key: str, seconds: float) -> None:
         heartbeat = {"heartbeat": 1} if common.quickest() and key != "warm" else {}
-        self._add("hold", key=key, seconds=seconds, **heartbeat)
+        self._add("hold", name=key, seconds=seconds, **heartbeat)
 
 
 if __name__ == "__main__":

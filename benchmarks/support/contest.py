@@ -26,6 +26,7 @@ from benchmarks.support.environments import REPOSITORY, Environment
 from benchmarks.support.meter import percentile, pss_mb
 from tests.support.servers import Server
 
+POKE_S = 2.0  # other jobs go on coming: some look for lost ones only then
 VERSIONS = "Newest releases that the registry gave; each in an environment of its own."
 
 
@@ -111,7 +112,7 @@ class Contestant:
             check=False,
         )
         if done.returncode:
-            raise RuntimeError(f"{args[0]}: {done.stderr.strip()[-250:]}")
+            raise RuntimeError(f"{args[0]}: {last_words(done.stderr)}")
         return json.loads(done.stdout.strip().splitlines()[-1])
 
     def work(self, kind: str, processes: int, concurrency: int) -> None:
@@ -149,7 +150,7 @@ class Contestant:
 
     def log(self) -> str:
         path = self.folder / "workers.log"
-        return path.read_text(errors="replace")[-300:] if path.exists() else ""
+        return last_words(path.read_text(errors="replace")) if path.exists() else ""
 
     def end(self) -> None:
         family = self.tree()
@@ -164,6 +165,12 @@ class Contestant:
     def _env(self) -> dict[str, str]:
         run = {"BENCH_URL": self.arena.server.url, "BENCH_DIR": str(self.folder)}
         return {**os.environ, **self.environment.variables, **self._options, **run}
+
+
+def last_words(text: str) -> str:
+    """The last line that says something."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][-250:] if lines else ""
 
 
 def until(condition: Callable[[], Any], within_s: float) -> Any:
@@ -277,8 +284,14 @@ def _recovery(contestant: Contestant, wait_s: float, *, quickest: bool) -> tuple
         os.kill(first[0][0], signal.SIGKILL)
         killed_ns = time.monotonic_ns()
 
+        poked = time.monotonic()
+
         def again() -> list[tuple[int, int]]:
+            nonlocal poked
             contestant.restart_what_ended()
+            if time.monotonic() - poked > POKE_S:
+                contestant.verb("hold", "poke", 0)
+                poked = time.monotonic()
             return runs.starts(contestant.folder, "victim")[1:]
 
         found = until(again, wait_s)
@@ -308,7 +321,8 @@ MEASURES: dict[str, tuple[Callable[[Contestant, Sizes], dict[str, Any]], str]] =
     "memory: 4 idle workers": (idle_memory, "PSS of all processes after 200 jobs."),
     "recovery: kill -9 → runs again": (
         recovery,
-        "The process that runs the job is killed; where the whole program ends with it, it is started again at once.",
+        "The process that runs the job is killed; where the whole program ends with it, it is started again at once. "
+        "Another job is added every 2 s meanwhile.",
     ),
 }
 REPEATED = {title for title in MEASURES if title.split(":")[0] in ("noop", "io", "cpu", "enqueue")}

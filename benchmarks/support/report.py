@@ -29,6 +29,7 @@ class Table:
     def lines(self) -> Iterator[str]:
         """The table as Markdown that is aligned, so that it can be read in a terminal as well."""
         heads = list(dict.fromkeys(key for row in self.rows for key in row))
+        heads.sort(key=lambda head: head in ("settings", "note"))  # words after the numbers
         cells = [heads, *([text(row.get(head, "")) for head in heads] for row in self.rows)]
         widths = [max(len(row[i]) for row in cells) for i in range(len(heads))]
         numeric = [all(not isinstance(row.get(head, 0), str) for row in self.rows) for head in heads]
@@ -45,7 +46,7 @@ class Table:
 def text(value: Value) -> str:
     """A number with three significant digits and thin groups: 12 300, 4.56, 0.0123."""
     if isinstance(value, str):
-        return value
+        return " ".join(value.split()).replace("|", "/")
     if isinstance(value, int) or abs(value) >= 1000:
         return f"{round(value):,}".replace(",", " ")
     return f"{value:.3g}"
