@@ -115,10 +115,6 @@ class WrongKind(JobError):
     """The id is not in the namespace of jobs (EMQKIND)."""
 
 
-class JobLocked(JobError):
-    """A worker holds the job (EMQLOCK)."""
-
-
 class RateReached(JobError):
     """As many jobs are active as the queue allows (EMQRATE)."""
 

@@ -163,7 +163,7 @@ class Job(JobVerbs):
     def _following(self, answer: Any) -> Job | None:
         if not isinstance(answer, Taken):
             return None
-        return Job(answer.job, self._plane, answer.token, queue=self._queue, clock=self._clock)
+        return type(self)(answer.job, self._plane, answer.token, queue=self._queue, clock=self._clock)
 
     # --- for its producer -------------------------------------------------------------------------------
 

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 from echomq_pool.clock import Clock
 from echomq_pool.errors import LinkError
+from echomq_pool.plane import branded
 from echomq_pool.plane.keys import QueueKeys
+from echomq_pool.plane.lease_keys import LeaseKeys
 from echomq_pool.redisio.link import Link
 
 FRESH_MS = 1_000
 PATIENCE_S = 2.0
 LISTS = ("wait", "paused", "active")
+LEASE_SETS = {"pending": "wait", "active": "active", "schedule": "delayed", "dead": "failed"}
 SETS = ("prioritized", "delayed", "waiting-children", "completed", "failed")
 
 
@@ -55,6 +58,8 @@ class DepthReader:
         self.reached = True
 
     async def _read(self, keys: QueueKeys) -> Depths:
+        if isinstance(keys, LeaseKeys):
+            return await self._read_lease(keys)
         calls = [self.link.call("LLEN", keys.key(name)) for name in LISTS]
         calls += [self.link.call("ZCARD", keys.key(name)) for name in SETS]
         calls += [
@@ -65,6 +70,17 @@ class DepthReader:
         return Depths(
             dict(zip(LISTS + SETS, numbers, strict=True)), await self._age(keys, first), bool(paused)
         )
+
+    async def _read_lease(self, keys: LeaseKeys) -> Depths:
+        """The same of a lease-plane queue, which keeps no completed jobs. Jobs in lanes are not counted."""
+        sizes = [self.link.call("ZCARD", keys.key(name)) for name in LEASE_SETS]
+        first = self.link.call("ZRANGE", keys.key("pending"), 0, 0)
+        paused = self.link.call("HEXISTS", keys.key("meta"), "paused")
+        *numbers, oldest, is_paused = await asyncio.gather(*sizes, first, paused)
+        counts = dict.fromkeys(LISTS + SETS, 0)
+        counts |= dict(zip(LEASE_SETS.values(), numbers, strict=True))
+        age = self.clock.now_ms() - branded.parse(oldest[0].decode()).unix_ms if oldest else 0
+        return Depths(counts, max(0, age), bool(is_paused))
 
     async def _age(self, keys: QueueKeys, job_id: bytes | None) -> int:
         if job_id is None:

@@ -81,7 +81,7 @@ class Fetcher:
         if not self.open:
             return False
         return source.limited is None and not any(
-            other.ready and not other.taking for other in self.sources if other is not source
+            other.opened and other.ready and not other.taking for other in self.sources if other is not source
         )
 
     def pump(self) -> None:
@@ -97,14 +97,14 @@ class Fetcher:
         # the same: its neighbours may keep the slots busy for ever by fetching as they settle.
         if self._open and (len(self.slots) < self._concurrency or len(self.sources) > 1):
             for source in self.sources:
-                if not source.ready and source.waiter is None and source.limited is None:
+                if not source.ready and source.opened and source.waiter is None and source.limited is None:
                     source.waiter = asyncio.get_running_loop().create_task(self._wait(source))
 
     def took(self, source: Source) -> None:
         """A take brought a job."""
         source.taking -= 1
         source.ready = source.limited is None
-        source.burst = min(source.burst * 2, 64)
+        source.burst = min(source.burst * 2, source.batch)
         if source.ready and not source.taking:
             self.pump()
 
@@ -117,7 +117,7 @@ class Fetcher:
         """A fetch has shown that there is nothing to take."""
         source.burst = 1
         source.ready = False
-        source.due_ms = answer.next_due_ms
+        source.due_ms = answer.next_due_ms if source.plane.promotes else 0
         if answer.limited_ms > 0:
             self._sleep(source, min(answer.limited_ms, MAX_LIMITED_MS) / 1000)
 
@@ -135,7 +135,7 @@ class Fetcher:
         for step in range(count):
             index = (self._turn + step) % count
             source = self.sources[index]
-            if source.ready and not source.taking:
+            if source.opened and source.ready and not source.taking:
                 self._turn = index + 1
                 return source
         return None
@@ -199,7 +199,7 @@ class Fetcher:
     def _put_back(self, source: Source) -> None:
         """Wakes another process for the job that this one cannot take now."""
         if source.link.connected:
-            restored = source.link.call("ZADD", source.plane.keys.key("marker"), 0, "0")
+            restored = source.plane.wake()
             restored.add_done_callback(lambda f: f.cancelled() or f.exception())
 
     async def _interrupt(self, source: Source) -> None:

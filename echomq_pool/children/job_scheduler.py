@@ -15,14 +15,16 @@ from typing import Any
 import orjson
 
 from echomq_pool.children.base import Child
+from echomq_pool.children.lease_series import LeaseSeries
 from echomq_pool.children.series import changes, declared_field, upsert_call
-from echomq_pool.errors import LinkDown, PoolError
+from echomq_pool.errors import LinkDown, PoolError, WrongPlane
 from echomq_pool.ipc.context import ChildContext
 from echomq_pool.ipc.messages import Bye, Linked, Message, Quiet, Ready, Resume, Stats, Stop
 from echomq_pool.metrics import Metrics
 from echomq_pool.plane import scheduling
 from echomq_pool.plane.calls import Call
 from echomq_pool.plane.keys import QueueKeys
+from echomq_pool.plane.lease_desk import claim_plane
 from echomq_pool.plane.schedule import SchedulerRecord
 from echomq_pool.redisio.link import Link
 from echomq_pool.redisio.scripts import load_library
@@ -40,10 +42,15 @@ class JobScheduler(Child):
     def __init__(self, context: ChildContext) -> None:
         super().__init__(context)
         config = self.config
-        self.keys = [QueueKeys(config.prefix, queue, config.hash_tag) for queue in config.queues()]
+        self.keys = [
+            QueueKeys(config.prefix, queue, config.hash_tag)
+            for queue in config.queues()
+            if config.plane_of(queue) == "lock"
+        ]
         self.interval_ms = min((w.stalled_interval_ms for w in config.workers), default=30_000)
         self.library = load_library()
         self.metrics = Metrics()
+        self.opened: set[str] = set()
         self.wake = asyncio.Event()
         self.stopping = False
         self.quiet = False
@@ -54,9 +61,18 @@ class JobScheduler(Child):
         name = f"echomq-pool:{self.config.name}:job_scheduler"
         self.link = Link(self.config.redis, name=name, scripts=self.library, on_state=self._link_state)
         await self.link.start()
+        self.lease_series = LeaseSeries(self.config, self.clock, self.library, self.metrics)
         return Ready(info=f"{len(self.config.schedulers)} schedules declared")
 
     async def run(self) -> None:
+        firing = asyncio.create_task(self.lease_series.run()) if self.lease_series.queues else None
+        try:
+            await self._run()
+        finally:
+            if firing is not None:
+                firing.cancel()
+
+    async def _run(self) -> None:
         while not self.stopping:
             pause_ms = await self._round() if self.link.connected and not self.quiet else None
             await self._sleep(pause_ms)
@@ -64,13 +80,14 @@ class JobScheduler(Child):
 
     def on_message(self, message: Message) -> None:
         if isinstance(message, Quiet | Resume):
-            self.quiet = isinstance(message, Quiet)
+            self.quiet = self.lease_series.quiet = isinstance(message, Quiet)
             self.wake.set()
 
     async def stop(self, stop: Stop) -> Bye:
         self.stopping = True
         self.wake.set()
         self._tell()
+        await self.lease_series.close()
         await self.link.close()
         return Bye("shutdown")
 
@@ -80,6 +97,8 @@ class JobScheduler(Child):
         try:
             await self._look_at_policy()
             for keys in self.keys:
+                if not await self._open(keys):
+                    continue
                 if not self.declared:
                     await self._declare(keys)
                 next_due += await self._check(keys)
@@ -108,6 +127,18 @@ class JobScheduler(Child):
                 "lost or run twice; set it to noeviction",
                 policy,
             )
+
+    async def _open(self, keys: QueueKeys) -> bool:
+        """False, said once per connection: the queue is the other plane's, and nothing is written there."""
+        if keys.queue not in self.opened:
+            try:
+                await claim_plane(self.link, keys.base, keys.key("meta"), self.library, "lock")
+            except WrongPlane as error:
+                if not self.declared:
+                    log.error("schedules: %s", error)
+                return False
+            self.opened.add(keys.queue)
+        return True
 
     async def _declare(self, keys: QueueKeys) -> None:
         """Makes the server agree with the configuration; series that others made are left alone."""

@@ -21,7 +21,7 @@ from echomq_pool.children.exposition import families
 from echomq_pool.children.health import TakingWatch, liveness, readiness
 from echomq_pool.ipc.context import ChildContext
 from echomq_pool.ipc.messages import Bye, Events, Linked, Message, Ready, Stop, Tree
-from echomq_pool.plane.keys import QueueKeys
+from echomq_pool.plane.factory import keys_of
 from echomq_pool.redisio.link import Link
 from echomq_pool.redisio.state import LinkState
 
@@ -46,7 +46,7 @@ class Observer(Child):
     async def setup(self) -> Ready:
         config = self.config
         self.link = Link(config.redis, name=f"echomq-pool:{config.name}:observer", on_state=self._link_state)
-        queues = {queue: QueueKeys(config.prefix, queue, config.hash_tag) for queue in config.queues()}
+        queues = {queue: keys_of(config, queue) for queue in config.queues()}
         self.depths = DepthReader(self.link, queues, self.clock)
         await self.link.start()
         return Ready(info=await self._listen())

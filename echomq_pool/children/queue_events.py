@@ -4,6 +4,8 @@
 Two positions per stream: how far was read (here) and how far was dealt with (on the board). A successor goes
 on from the board, so hooks run at least once; cancel requests are forwarded as they are read and never wait
 for a slow hook.
+
+Lease-plane queues have no stream: what is published while nobody listens is gone (`lease_ear.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections import Counter, defaultdict
 
 from echomq_pool.children.base import Child
 from echomq_pool.children.hooks import Hooks
+from echomq_pool.children.lease_ear import LeaseEar
 from echomq_pool.errors import LinkError
 from echomq_pool.ipc.context import ChildContext
 from echomq_pool.ipc.messages import Bye, Cancel, Events, Linked, Message, Ready, Stats, Stop
@@ -41,28 +44,36 @@ class QueueEvents(Child):
     def __init__(self, context: ChildContext) -> None:
         super().__init__(context)
         config = context.config
-        self.queues = config.queues()
+        every = config.queues()
+        self.queues = [queue for queue in every if config.plane_of(queue) == "lock"]
+        self.places = [every.index(queue) for queue in self.queues]  # on the board
         self.keys = [QueueKeys(config.prefix, queue, config.hash_tag) for queue in self.queues]
         self.streams = [keys.key("events") for keys in self.keys]
         self.index_of = {stream.encode(): index for index, stream in enumerate(self.streams)}
-        self.read_to = [self.board.position(index) for index in range(len(self.queues))]
+        self.read_to = [self.board.position(place) for place in self.places]
         self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.metrics = Metrics()
         self.undelivered: asyncio.Queue[tuple[int, list[Event]]] = asyncio.Queue(UNDELIVERED_BATCHES)
         self.stopping = False
         self.telling: asyncio.TimerHandle | None = None
+        self.stopped = asyncio.Event()
 
     async def setup(self) -> Ready:
         self.hooks = Hooks(self.config.hooks)
         self.link = Link(self.config.redis, name=self._name(), on_state=self._link_state, blocking=True)
-        await self.link.start()
-        return Ready(info=f"{len(self.queues)} streams, {len(self.config.hooks)} hooks")
+        self.ear = LeaseEar(self.config, self.hooks, self._take_note, self.metrics)
+        if self.queues:
+            await self.link.start()
+        heard = f"{len(self.queues)} streams, {len(self.ear.queues)} channels"
+        return Ready(info=f"{heard}, {len(self.config.hooks)} hooks")
 
     async def run(self) -> None:
         delivering = asyncio.create_task(self._deliver_for_ever(), name="hooks")
+        await self.ear.start()
         try:
-            while not self.stopping:
+            while self.queues and not self.stopping:
                 await self._read_once()
+            await self.stopped.wait()
         finally:
             delivering.cancel()
 
@@ -71,7 +82,9 @@ class QueueEvents(Child):
 
     async def stop(self, stop: Stop) -> Bye:
         self.stopping = True
+        self.stopped.set()
         self._tell_counts()
+        await self.ear.close()
         await self.link.close()
         return Bye("shutdown")
 
@@ -103,7 +116,7 @@ class QueueEvents(Child):
         ends = [self.link.call("XREVRANGE", self.streams[index], "+", "-", "COUNT", 1) for index in unread]
         for index, last in zip(unread, await asyncio.gather(*ends), strict=True):
             self.read_to[index] = parse_id(last[0][0]) if last else EMPTY
-            self.board.set_position(index, *self.read_to[index])
+            self.board.set_position(self.places[index], *self.read_to[index])
 
     def _take_note(self, events: list[Event]) -> None:
         for event in events:
@@ -121,8 +134,8 @@ class QueueEvents(Child):
                 if self.hooks.wants(event):
                     done = await self.hooks.run(event)
                     self.metrics.count(f"hooks_{'run' if done else 'failed'}|{event.name}")
-                    self.board.set_position(index, *parse_id(event.id))
-            self.board.set_position(index, *parse_id(events[-1].id))
+                    self.board.set_position(self.places[index], *parse_id(event.id))
+            self.board.set_position(self.places[index], *parse_id(events[-1].id))
 
     def _tell_counts(self) -> None:
         if self.telling is not None:
@@ -136,7 +149,7 @@ class QueueEvents(Child):
 
     def _name(self) -> str:
         """The name by which BullMQ's tools know a reader; one connection reads all, under the first queue's name."""
-        first = self.keys[0].wire_name.encode()
+        first = self.keys[0].wire_name.encode() if self.keys else b""
         return f"{self.config.prefix}:{base64.b64encode(first).decode()}:qe"
 
     def _link_state(self, state: LinkState) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from echomq_pool.children.base import EXIT_BROKEN
@@ -16,8 +16,8 @@ from echomq_pool.children.run import Source
 from echomq_pool.clock import Clock
 from echomq_pool.config.schema import PoolConfig, WorkersConfig
 from echomq_pool.plane.base import PlaneOptions
+from echomq_pool.plane.factory import greeting, keys_of, make_plane
 from echomq_pool.plane.keys import QueueKeys
-from echomq_pool.plane.lock import LockPlane
 from echomq_pool.redisio.link import Link
 from echomq_pool.redisio.scripts import ScriptLibrary
 from echomq_pool.redisio.state import DESCRIPTOR_GONE, LinkState
@@ -44,25 +44,33 @@ def open_sources(wiring: Wiring) -> tuple[list[Link], list[Source]]:
     links: list[Link] = []
     sources: list[Source] = []
     for queue in wiring.group.queues:
-        keys = QueueKeys(wiring.config.prefix, queue, wiring.config.hash_tag)
+        keys = keys_of(wiring.config, queue)
         if not links or wiring.config.redis.cluster:
             links.append(_link(wiring, keys, blocking=False))
         link = links[-1]
         options = PlaneOptions.from_workers(wiring.group, worker_name=wiring.worker_name)
-        plane = LockPlane(link, keys, wiring.library, options, wiring.clock)
-        sources.append(Source(queue, names.index(queue), plane, link, _link(wiring, keys, blocking=True)))
+        plane = make_plane(link, keys, wiring.library, options, wiring.clock)
+        source = Source(queue, names.index(queue), plane, link, _link(wiring, keys, blocking=True))
+        if plane.kind == "lease":
+            source.batch = wiring.group.batch
+        sources.append(source)
     return links + [source.blocking for source in sources], sources
 
 
 def _link(wiring: Wiring, keys: QueueKeys, *, blocking: bool) -> Link:
     # Dashboards find workers by the names of their blocking connections; the others must not look like one.
     name = keys.worker_client_name(wiring.worker_name) if blocking else f"echomq:{wiring.worker_name}"
+
+    def on_connect(link: Link) -> Awaitable[None] | None:
+        wiring.on_connect(link)
+        return None if blocking else greeting(link, wiring.group.plane)
+
     return Link(
         wiring.config.redis,
         name=name,
         clock=wiring.clock,
         scripts=None if blocking else wiring.library,
-        on_connect=wiring.on_connect,
+        on_connect=on_connect,
         on_state=lambda state: _told(wiring, state),
         blocking=blocking,
         slot_key=keys.key("marker") if wiring.config.redis.cluster else None,

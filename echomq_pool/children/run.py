@@ -26,6 +26,8 @@ class Source:
     blocking: Link  # its marker
     ready: bool = True  # there may be work: a take is worth its round trip
     burst: int = 1  # takes to start at once; grows while they bring jobs
+    batch: int = 64  # … up to this; on the lease plane they are one call
+    opened: bool = False  # the plane has made sure that the queue is its own
     taking: int = 0  # takes under way
     due_ms: int = 0  # wall time of the next delayed job as last heard; 0 = none
     limited: asyncio.TimerHandle | None = None  # set while the queue is rate limited

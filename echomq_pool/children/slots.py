@@ -13,7 +13,7 @@ import itertools
 import logging
 from collections.abc import Mapping
 
-from echomq_pool.api.job import Job
+from echomq_pool.api.lease_job import job_of
 from echomq_pool.children.executor import Executor
 from echomq_pool.children.fetcher import Fetcher
 from echomq_pool.children.gate import Gate
@@ -98,7 +98,7 @@ class Slots:
             self.fetcher.nothing(source, answer)
 
     def _begin(self, source: Source, taken: Taken, sent_ms: int) -> Run:
-        job = Job(taken.job, source.plane, taken.token, clock=self._clock)
+        job = job_of(taken.job, source.plane, taken.token, clock=self._clock)
         run = Run(source, taken.job, taken.token, job, sent_ms)
         run.limit_ms = self._limits.get(taken.job.name, self._timeout_ms)
         if run.limit_ms:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Recovers what other pools lost: per queue a sweep in two phases, mark and recover, each stalled_interval.
 
+On the lease plane a lapsed lease needs no mark, and there is more to be done for all workers (`maintenance.py`).
+
 Our own workers' jobs must never be taken by it (law 2), so a sweep runs only while the LockManager's passes
 are on time: the last one began after our link was made, and so recently that no lease it covered can have
 lapsed since. While that is not so the sweep waits; the leases of living workers are renewed first.
@@ -14,11 +16,13 @@ import logging
 from echomq_pool.children.base import Child
 from echomq_pool.children.leases import Ticks
 from echomq_pool.children.lock_manager import tick_per_queue
+from echomq_pool.children.maintenance import Maintenance
 from echomq_pool.children.queue_links import QueueLinks
 from echomq_pool.errors import LinkDown, PoolError
 from echomq_pool.ipc.context import ChildContext
 from echomq_pool.ipc.messages import Bye, Message, Quiet, Ready, Resume, Stats, Stop
 from echomq_pool.metrics import Metrics
+from echomq_pool.plane.lease import LeasePlane
 from echomq_pool.redisio.scripts import load_library
 from echomq_pool.redisio.state import LinkState
 
@@ -40,15 +44,25 @@ class StalledChecker(Child):
         self.stopping = False
         self.quiet = False
         self.connected_ms: dict[str, int] = {}  # when each queue's link was made; absent = it is down
+        self.opened: set[str] = set()
         self.looks = 0  # at the board in vain
         self.window_ms = safe_window_ms(context)
 
     async def setup(self) -> Ready:
         self.links = QueueLinks(self.config, "stalled_checker", self.clock, load_library(), self._link_state)
         self.planes = self.links.planes
-        intervals = {queue: plane.options.stalled_interval_ms for queue, plane in self.planes.items()}
+        leases = {queue: plane for queue, plane in self.planes.items() if isinstance(plane, LeasePlane)}
+        self.maintenance = Maintenance(
+            leases, self.links, self.clock, self.metrics, self._may_sweep, self._tell
+        )
+        self.beat = asyncio.create_task(self.maintenance.run(), name="maintenance") if leases else None
+        intervals = {
+            queue: plane.options.stalled_interval_ms
+            for queue, plane in self.planes.items()
+            if queue not in leases
+        }
         self.ticks = Ticks(intervals, self.clock.mono_ms())
-        for queue in self.planes:
+        for queue in intervals:
             self.ticks.bring_forward(queue, self.clock.mono_ms())  # one sweep at the start
         await self.links.start()
         return Ready(info=f"{len(self.planes)} queues")
@@ -70,6 +84,8 @@ class StalledChecker(Child):
             self._tell()
 
     def on_message(self, message: Message) -> None:
+        if isinstance(message, Quiet | Resume):
+            self.maintenance.quiet(isinstance(message, Quiet))
         if isinstance(message, Quiet):
             self.quiet = True
         elif isinstance(message, Resume):
@@ -80,6 +96,8 @@ class StalledChecker(Child):
         self.stopping = True
         self.wake.set()
         self._tell()
+        if self.beat is not None:
+            self.beat.cancel()
         await self.links.close()
         return Bye("shutdown")
 
@@ -97,16 +115,26 @@ class StalledChecker(Child):
         pause = WAIT_MS[min(self.looks, len(WAIT_MS) - 1)]
         self.ticks.bring_forward(queue, self.clock.mono_ms() + pause)
 
+    async def _may_sweep(self, queue: str) -> bool:
+        """Asks the server for a sign of life first: one that froze would run the sweep at its thaw, when all leases
+        have lapsed.
+        """
+        if not self.safe(queue):
+            return False
+        await self.links.of(queue).call("PING", timeout_ms=PROMPT_MS)
+        return self.safe(queue)
+
     async def _sweep(self, queue: str) -> None:
         """One pass over one queue. Its errors are loud, counted, and over at the next one (case C031)."""
         plane = self.planes[queue]
         started = self.clock.mono_ms()
         try:
-            # A server that froze would run the sweep at its thaw, when every lock has lapsed.
-            await self.links.of(queue).call("PING", timeout_ms=PROMPT_MS)
-            if not self.safe(queue):
+            if not await self._may_sweep(queue):
                 self._postpone(queue)
                 return
+            if queue not in self.opened:
+                await plane.open()
+                self.opened.add(queue)
             ids = await plane.sweep()
             self.ticks.restart(queue, self.clock.mono_ms() + GUARD_MS)
         except LinkDown as error:

@@ -114,7 +114,7 @@ class Undertaker:
                 return
             except LinkError as error:
                 # An error that belongs to the command itself comes as a LinkError too, with the link up.
-                failures += all(link.connected for link in self._links.links)
+                failures += all(link.connected for link in self._links.links_of(funeral.down.queues))
                 problem: Exception = error
             except Exception as error:
                 failures += 1
@@ -128,7 +128,7 @@ class Undertaker:
 
     async def _round(self, funeral: Funeral) -> None:
         """One try at all that is left to do."""
-        for link in self._links.links:
+        for link in self._links.links_of(funeral.down.queues):
             await link.ready()
         await self._kill_clients(funeral)
         while funeral.expired:
@@ -142,7 +142,7 @@ class Undertaker:
         """Cuts the dead worker's connections. Without permission, token check and sweep are the net."""
         if self._links.cluster:
             return  # the ids do not say on which node
-        link = self._links.links[0]
+        link = self._links.links_of(funeral.down.queues)[0]
         if funeral.client_id is None:
             funeral.client_id = link.client_id
         elif (link.client_id or 0) < (funeral.client_id or 0):
@@ -194,14 +194,13 @@ class Undertaker:
         self, plane: Plane, worker_id: str, queue: str, job_id: str
     ) -> HeldJob | None:
         """The same from Redis, for a job whose `held` died with an earlier LockManager."""
-        token = await self._links.of(queue).call("GET", plane.keys.lock(job_id))
-        job = await plane.load(job_id)
-        if job is None or token is None or not token.startswith(worker_id.encode() + b":"):
+        found = await plane.claimed_by(worker_id, job_id)
+        if found is None:
             return None
-        text = token.decode()
+        job = found.job
         # fmt: off
         return HeldJob(
-            queue, job_id, text, job.ats, job.atm, job.attempts, job.backoff, job.lifo,
+            queue, job_id, found.token, job.ats, job.atm, job.attempts, job.backoff, job.lifo,
             taken_ms=0, deadline_ms=0, name=job.name,
         )
         # fmt: on

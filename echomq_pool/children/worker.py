@@ -19,6 +19,7 @@ from echomq_pool.children.base import Child
 from echomq_pool.children.executor import Executor
 from echomq_pool.children.fetcher import Fetcher
 from echomq_pool.children.ledger import Ledger
+from echomq_pool.children.opening import Opening
 from echomq_pool.children.processor import Processor
 from echomq_pool.children.queues import Wiring, open_sources
 from echomq_pool.children.recycle import Recycle
@@ -64,6 +65,7 @@ class Worker(Child):
         self.metrics = Metrics()
         self._ended = asyncio.Event()
         self._condemned = False
+        self._refusals: dict[str, str] = {}  # queues that belong to the other plane: why
         self._gate_task: asyncio.Task[None] | None = None  # a Quiet that is being carried out
 
     # --- setup ------------------------------------------------------------------------------------
@@ -93,6 +95,7 @@ class Worker(Child):
             self.sources, self.group.concurrency, self.group.drain_delay_ms, self.clock, self.slots.work
         )
         self.slots.fetcher = self.fetcher
+        self.opening = Opening(self.sources, self._opened, self._refuse)
         return Ready(self.worker_id, tuple(self.group.queues), info=f"processor {processor.path}")
 
     def load(self) -> Processor:
@@ -117,6 +120,7 @@ class Worker(Child):
     async def run(self) -> None:
         for link in self.links:
             await link.start()
+        self.opening.start()
         self.fetcher.start()
         await self._ended.wait()
 
@@ -137,7 +141,21 @@ class Worker(Child):
         if state.connected:
             self.watch.look()  # leases that lapsed meanwhile are set again at once, where they are still ours
 
+    def _opened(self, source: Source) -> None:
+        self._refusals.pop(source.name, None)
+        self._state_changed(source.link.state)
+        self.fetcher.pump()
+
+    def _refuse(self, source: Source, reason: str) -> None:
+        """The queue is the other plane's: it is not worked, and whoever looks at this worker sees why."""
+        if self._refusals.get(source.name) != reason:
+            log.error("queue %s is not worked: %s", source.name, reason)
+        self._refusals[source.name] = reason
+        self._state_changed(source.link.state)
+
     def _tell_links(self, connected: bool, detail: str, server: str) -> None:
+        if self._refusals:
+            connected, detail = False, "; ".join(self._refusals.values())
         ids = [link.client_id for link in self.links if link.client_id is not None]
         self.send(Linked(connected, ids, detail, server), slot=self.context.slot)
 
@@ -253,6 +271,7 @@ class Worker(Child):
             await asyncio.wait(set(self.fetcher.slots), timeout=timeout_s)
 
     async def _farewell(self, stop: Stop) -> Bye:
+        self.opening.close()
         self.watch.close()
         self.executor.close()
         self.processor.close()

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from echomq_pool import cron
-from echomq_pool.config import models
+from echomq_pool.config import models, planes
 from echomq_pool.config.control import CONTROL_MAX, default_control, embedded_socket
 from echomq_pool.config.cpus import CpuCount, usable_cpus
 from echomq_pool.config.problems import path_text, shown
@@ -63,6 +63,7 @@ def build(
         log=LogConfig(**settings(LogConfig, file.log)),
     )
     problems.extend(_contradictions(config))
+    problems.extend(planes.contradictions(file, config))
     return config
 
 
@@ -149,6 +150,7 @@ def _scheduler(entry: models.Scheduler, place: int, problems: Problems) -> Sched
         end_ms=entry.end_date,
         data=_json(entry.data, (*path, "data"), problems),
         opts=job_options(entry.opts),
+        plane=entry.plane,
     )
 
 
@@ -243,7 +245,7 @@ def _disagreements(config: PoolConfig) -> Iterator[tuple[KeyPath, str]]:
     for place, workers in enumerate(config.workers):
         for queue in workers.queues:
             other_place, other = first.setdefault(queue, (place, workers))
-            for key in ("stalled_interval_ms", "max_stalled_count"):
+            for key in ("stalled_interval_ms", "max_stalled_count", "recovery"):
                 if getattr(workers, key) != getattr(other, key):
                     name = key.removesuffix("_ms")
                     sentence = (

@@ -25,7 +25,6 @@ from echomq_pool.config.units import (
 )
 
 Check = Callable[[Any], Any]
-NOT_YET = "not yet available in this version"
 YEAR_MS = 365 * 86_400_000
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
@@ -108,13 +107,6 @@ def word(*words: str) -> Check:
         return str(value)
 
     return check
-
-
-def plane(value: Any) -> str:
-    """The way jobs are stored: BullMQ's, so far."""
-    if value == "lease":
-        raise PydanticCustomError("not_yet", NOT_YET)
-    return str(word("lock")(value))
 
 
 def text(value: Any) -> str:

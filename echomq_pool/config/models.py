@@ -31,6 +31,7 @@ AnyDuration = Annotated[int, BeforeValidator(kinds.duration(0))]
 Short = Annotated[int, BeforeValidator(kinds.duration(10, 600_000))]
 Patience = Annotated[int, BeforeValidator(kinds.duration(100, DAY_MS))]
 Lease = Annotated[int, BeforeValidator(kinds.duration(100, DAY_MS))]
+Plane = Annotated[str, BeforeValidator(kinds.word("lock", "lease"))]
 Period = Annotated[int, BeforeValidator(kinds.duration(10))]
 
 
@@ -160,7 +161,9 @@ class Workers(Defaults):
     processor: Dotted = ""
     tasks: list[Annotated[str, BeforeValidator(kinds.module)]] = Field(default_factory=list)
     middleware: list[Annotated[str, BeforeValidator(kinds.layer)]] = Field(default_factory=list)
-    plane: Annotated[str, BeforeValidator(kinds.plane)] = "lock"
+    plane: Plane = "lock"
+    batch: Annotated[int, BeforeValidator(kinds.whole(1, 1_000))] = 0
+    recovery: Annotated[str, BeforeValidator(kinds.word("sweep", "reap"))] = ""
 
 
 class JobBackoff(Table):
@@ -203,6 +206,7 @@ class Scheduler(Table):
     end_date: Moment = 0
     data: Any = None
     opts: JobOptions = Field(default_factory=JobOptions)
+    plane: Plane = ""
 
 
 class Observer(Table):

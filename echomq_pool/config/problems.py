@@ -9,13 +9,11 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from echomq_pool.config.kinds import NOT_YET
 from echomq_pool.config.models import File
 from echomq_pool.config.url import hide_password
 
 Path = tuple[str | int, ...]
 
-LATER_KEYS = {"plane", "batch", "recovery"}
 SECRET_KEYS = {"password", "username"}
 STAND_INS: dict[str, Any] = {  # for required keys, so that the rest of their table can be looked at
     "id": "stand-in",
@@ -40,8 +38,6 @@ def sentences(error: ValidationError) -> dict[Path, str]:
             found[path] = _unknown(path, item["input"])
         elif item["type"] == "missing":
             found[path] = "this key is required and missing"
-        elif item["type"] == "not_yet":
-            found[path] = item["msg"]
         else:
             expected = (
                 item["msg"] if item["type"] == "expected" else KIND_WORDS.get(item["type"], item["msg"])
@@ -108,8 +104,6 @@ def _file_path(loc: tuple[int | str, ...]) -> Path:
 
 def _unknown(path: Path, value: Any) -> str:
     key = str(path[-1])
-    if key in LATER_KEYS and path[0] in ("workers", "defaults"):
-        return NOT_YET
     siblings = _keys_at(path[:-1])
     kind = "table" if isinstance(value, (dict, list)) and len(path) == 1 else "key"
     nearest = _nearest(key, siblings)

@@ -113,6 +113,9 @@ class WorkersConfig:
     remove_on_fail: KeepConfig = field(default_factory=KeepConfig)
     limiter: LimiterConfig | None = None
     preload: bool = False
+    plane: str = "lock"  # lock | lease
+    batch: int = 64  # lease plane: jobs per claim
+    recovery: str = "sweep"  # lease plane: what becomes of lapsed leases; sweep counts them, reap does not
     strategy: str = "one_for_one"
     max_restarts: int = 0  # filled by load.py: 5 + processes
     max_seconds: int = 60
@@ -141,6 +144,7 @@ class SchedulerConfig:
     end_ms: int = 0
     data: str = "{}"  # JSON text
     opts: dict[str, Any] = field(default_factory=dict)
+    plane: str = ""  # "" = that of the queue's workers, lock without any
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +183,12 @@ class PoolConfig:
         """Every queue once, in the order of the file; its index is the queue's place on the board."""
         names = [q for w in self.workers for q in w.queues] + [s.queue for s in self.schedulers]
         return tuple(dict.fromkeys((*self.queue_order, *names)))
+
+    def plane_of(self, queue: str) -> str:
+        """`lock` or `lease`: the plane to which the configuration says that the queue belongs."""
+        planes = [w.plane for w in self.workers if queue in w.queues]
+        planes += [s.plane for s in self.schedulers if s.queue == queue and s.plane]
+        return next(iter(planes), "lock")
 
     def group(self, name: str) -> WorkersConfig:
         """The `[[workers]]` entry called `name`.

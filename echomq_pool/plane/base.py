@@ -17,9 +17,10 @@ Three rules hold for every plane:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from echomq_pool.config.schema import KeepConfig, LimiterConfig, WorkersConfig
 from echomq_pool.errors import InputError
@@ -106,6 +107,7 @@ class PlaneOptions:
             keep_failed=workers.remove_on_fail,
             max_stalled_count=workers.max_stalled_count,
             stalled_interval_ms=workers.stalled_interval_ms,
+            recovery=workers.recovery,
         )
 
 
@@ -120,6 +122,16 @@ class Plane(Protocol):
 
     keys: QueueKeys
     options: PlaneOptions
+    kind: ClassVar[str]  # lock | lease
+    # Whether a take makes due jobs ready. Else one process does that for all, and wakes whoever waits.
+    promotes: ClassVar[bool]
+
+    async def open(self) -> None:
+        """Makes sure that the queue belongs to this plane; before anything else is done with it.
+
+        Raises:
+            WrongPlane: it belongs to the other one.
+        """
 
     async def take(self, token: str) -> Taken | Nothing:
         """Claims the next job under `token`. A lost reply is resolved by looking for it in `active`."""
@@ -185,6 +197,9 @@ class Plane(Protocol):
         Returns "wait", "delayed" or "failed"; "gone" when the token no longer holds the job.
         """
 
+    async def claimed_by(self, owner: str, job_id: str) -> Taken | None:
+        """The job as `owner` holds it, read from the server; None when it does not."""
+
     async def unknown_claims(self, owner: str, known: Iterable[tuple[str, str]]) -> list[Taken]:
         """Active jobs under a token of `owner` not among `known` (id, token): claims whose reply was lost.
 
@@ -202,6 +217,9 @@ class Plane(Protocol):
 
     async def wait(self, blocking: Blocking, block_ms: float) -> int | None:
         """Blocks on the marker. None = nothing came, 0 = there may be work, else when the next job is due."""
+
+    def wake(self) -> asyncio.Future[Any]:
+        """Gives back what `wait` has consumed, so that somebody else wakes for the job."""
 
     async def progress(self, job_id: str, progress: bytes) -> None:
         """Stores progress (JSON text) and publishes it."""

@@ -12,8 +12,9 @@ reaped and that nobody has claimed yet is still settled by its last holder.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from echomq_pool import backoff
 from echomq_pool.clock import SYSTEM_CLOCK, Clock
@@ -24,7 +25,7 @@ from echomq_pool.plane.base import Blocking, HeldRow, Nothing, PlaneOptions, Rec
 from echomq_pool.plane.job_record import JobRecord
 from echomq_pool.plane.keys import QueueKeys
 from echomq_pool.plane.lease_codes import unsettled
-from echomq_pool.plane.lease_desk import Asking, Desk
+from echomq_pool.plane.lease_desk import Arg, Asking, Desk, claim_plane
 from echomq_pool.plane.lease_flows import Flows
 from echomq_pool.plane.lease_gather import Gatherer, Settlement, Turn
 from echomq_pool.plane.lease_keys import LeaseKeys
@@ -67,6 +68,16 @@ class Maintenance:
     delivered: int = 0
 
 
+@dataclass(slots=True)
+class Look:
+    """What a queue needs, in server ms: its time, the next due job and the earliest deadline (0 = none)."""
+
+    now_ms: int
+    due_ms: int
+    deadline_ms: int
+    signals: int  # of flows, waiting in the outbox
+
+
 class LeasePlane:
     """One queue on the lease plane. The Protocol and its rules are in `base.py`.
 
@@ -77,6 +88,9 @@ class LeasePlane:
         options: what the scripts must know about the workers.
         clock: wall time; used for nothing but the ids of repeated jobs.
     """
+
+    kind: ClassVar[str] = "lease"
+    promotes: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -89,6 +103,7 @@ class LeasePlane:
         self.keys: QueueKeys = keys
         self.options = options or PlaneOptions()
         self._link = link
+        self._library = library
         self._desk = desk = Desk(link, keys, library)
         self._gatherer = Gatherer(desk, self.options)
         self.queue = LeaseQueue(desk)
@@ -98,6 +113,9 @@ class LeasePlane:
         self._base = keys.base.encode()
         self._active = (keys.key("active").encode(),)
         self._loud = "1" if self.options.publish else "0"
+
+    async def open(self) -> None:
+        await claim_plane(self._link, self.keys.base, self.keys.key("meta"), self._library, self.kind)
 
     # --- claiming and settling
 
@@ -201,6 +219,12 @@ class LeasePlane:
             return "gone"
         return "wait"
 
+    async def claimed_by(self, owner: str, job_id: str) -> Taken | None:
+        job = await self.load(job_id)
+        if job is None or not (job.processed_by or "").startswith(f"{owner}:"):
+            return None
+        return Taken(job, str(job.ats)) if await self.state(job_id) == "active" else None
+
     async def unknown_claims(self, owner: str, known: Iterable[tuple[str, str]]) -> list[Taken]:
         args = (self._base, f"{owner}:", lease_row.pack([list(pair) for pair in known]))
         return [lease_row.taken(i, flat) for i, flat in await self._desk.ask("owned", self._active, args)]
@@ -230,6 +254,21 @@ class LeasePlane:
         promoted = await self.queue.promote(PROMOTE_BATCH)
         return Maintenance(recovered, dead, promoted, await self.repeats.pump(), await self.flows.deliver())
 
+    async def look(self) -> Look:
+        """Whether maintenance has anything to do. Reads only."""
+        return Look(*map(int, await self._desk.ask("look", (self._base,), ())))
+
+    async def recover_lapsed(self) -> tuple[int, list[str]]:
+        """The `recovery` that is set: how many lapsed jobs are pending again, and which are dead."""
+        if self.options.recovery == "reap":
+            return await self.queue.reap(), []
+        recovered, dead = await self.sweep_counting()
+        return len(recovered), dead
+
+    async def promote_due(self) -> int:
+        """Makes due jobs pending, at most 1 000. Returns how many."""
+        return await self.queue.promote(PROMOTE_BATCH)
+
     # --- schedulers
 
     async def produce_next(self, job: JobRecord) -> str | None:
@@ -242,9 +281,8 @@ class LeasePlane:
         reply = await blocking.blocking_call("BLPOP", self.keys.key("wake"), block_ms=block_ms)
         return 0 if reply else None
 
-    async def wake(self) -> None:
-        """Puts back a wake token that was popped by a worker with no free slot."""
-        await self._link.call("LPUSH", self.keys.key("wake"), "1")
+    def wake(self) -> asyncio.Future[Any]:
+        return self._link.call("LPUSH", self.keys.key("wake"), "1")
 
     # --- what a processor does with its job
 
@@ -273,6 +311,15 @@ class LeasePlane:
         parts = [part for name in wanted for part in COUNTED.get(name, ())]
         sizes = await self.queue.sizes(parts)
         return {name: sum(sizes[part] for part in COUNTED.get(name, ())) for name in wanted}
+
+    def ask(self, script: str, keys: Sequence[bytes | str], args: Sequence[Arg]) -> Awaitable[Any]:
+        """Raises:
+        WrongPlane: the verbs that call scripts by name are those of the lock plane.
+        """
+        raise WrongPlane(f"{script}: the lease plane has no such verb")
+
+    def command(self, *args: Arg) -> Awaitable[Any]:
+        return self._link.call(*args)
 
     # --- how a call is made
 

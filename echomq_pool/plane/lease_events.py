@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from echomq_pool.config.schema import RedisConfig
@@ -36,6 +36,7 @@ EVENTS = frozenset(
         "progress",
         "extended",
         "lost",
+        "cancel",
     }
 )
 
@@ -46,6 +47,12 @@ async def publish(link: Asking, keys: LeaseKeys, event: str, job_id: str, **more
     """Publishes one event by hand. Returns how many heard it."""
     message = codec.encode({"event": event, "job": job_id, **more})
     return int(await link.call("PUBLISH", keys.key("events"), message))
+
+
+async def request_cancel(link: Asking, keys: LeaseKeys, job_id: str, reason: str) -> int:
+    """Asks whoever runs the job to stop it: a message on the queue's `control` channel. Returns how many heard."""
+    message = codec.encode({"event": "cancel", "job": job_id, "reason": reason})
+    return int(await link.call("PUBLISH", keys.key("control"), message))
 
 
 def decode(queue: str, message: bytes) -> Event | None:
@@ -82,12 +89,22 @@ class Subscriber:
         config: the server.
         queues: whose events.
         receiver: called for each, on the loop; what it raises is logged.
+        channels: of each queue: `events`, which is everything, or `control`, which is requests alone.
+        name: of the connection.
     """
 
-    def __init__(self, config: RedisConfig, queues: Iterable[LeaseKeys], receiver: Receiver) -> None:
-        self._channels = {keys.key("events"): keys.queue for keys in queues}
+    def __init__(
+        self,
+        config: RedisConfig,
+        queues: Iterable[LeaseKeys],
+        receiver: Receiver,
+        *,
+        channels: Sequence[str] = ("events",),
+        name: str = "events",
+    ) -> None:
+        self._channels = {keys.key(channel): keys.queue for keys in queues for channel in channels}
         self._receiver = receiver
-        self._link = _Ear(config, "events", self._pushed, on_connect=self._subscribe)
+        self._link = _Ear(config, name, self._pushed, on_connect=self._subscribe)
 
     @property
     def client_id(self) -> int | None:

@@ -144,6 +144,19 @@ class Repeats:
         found, now, _ = await self._due(limit)
         return sum([await self._fire_one(due, now) for due in found])
 
+    async def turn(self, limit: int = PUMP_BATCH) -> tuple[int, int | None]:
+        """Fires all that is due. Returns how many this call fired, and ms until the next; None = there is none."""
+        found, now, following = await self._due(limit)
+        fired = sum([await self._fire_one(due, now) for due in found])
+        if found:
+            return fired, 0  # their own next times are not known here
+        return fired, following - now if following else None
+
+    async def record(self, name: str) -> dict[str, bytes] | None:
+        """What is registered under a name; None when nothing is."""
+        flat = await self._desk.link.call("HGETALL", self._keys.repeat(name))
+        return _record(flat) or None
+
     async def _fire_one(self, due: Due, now: int) -> bool:
         pattern = codec.to_text(due.record.get("pattern", b""))
         following = 0

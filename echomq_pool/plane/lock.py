@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from echomq_pool import backoff
 from echomq_pool.clock import SYSTEM_CLOCK, Clock
@@ -21,6 +21,7 @@ from echomq_pool.plane.calls import ALL_STATES, Call, Calls
 from echomq_pool.plane.codes import Code, check, error_of
 from echomq_pool.plane.job_record import JobRecord
 from echomq_pool.plane.keys import QueueKeys
+from echomq_pool.plane.lease_desk import claim_plane
 from echomq_pool.plane.repeat import Fate, Verdict
 from echomq_pool.redisio.scripts import Script, ScriptLibrary
 
@@ -57,6 +58,9 @@ class LockPlane:
         clock: wall time for the wire.
     """
 
+    kind: ClassVar[str] = "lock"
+    promotes: ClassVar[bool] = True
+
     def __init__(
         self,
         link: Asking,
@@ -72,6 +76,9 @@ class LockPlane:
         self._clock = clock
         self._calls = Calls(keys, self.options)
         self._marker = keys.key("marker").encode()
+
+    async def open(self) -> None:
+        await claim_plane(self._link, self.keys.base, self.keys.key("meta"), self._library, self.kind)
 
     # --- claiming and settling
 
@@ -175,6 +182,12 @@ class LockPlane:
             return "gone"
         return "wait"
 
+    async def claimed_by(self, owner: str, job_id: str) -> Taken | None:
+        token, job = await asyncio.gather(self._link.call("GET", self.keys.lock(job_id)), self.load(job_id))
+        if job is None or token is None or not token.startswith(owner.encode() + b":"):
+            return None
+        return Taken(job, codec.to_text(token))
+
     async def unknown_claims(self, owner: str, known: Iterable[tuple[str, str]]) -> list[Taken]:
         rows = await self._ask(self._calls.unknown_claims(owner, list(known)))
         return [_taken(job_id, codec.to_text(token), flat) for job_id, token, flat in rows]
@@ -216,6 +229,9 @@ class LockPlane:
             return None
         _, member, score = reply
         return 0 if codec.to_text(member) == "0" else int(float(score))
+
+    def wake(self) -> asyncio.Future[Any]:
+        return self._link.call("ZADD", self._marker, 0, "0")
 
     # --- what a processor does with its job
 

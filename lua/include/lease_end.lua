@@ -43,6 +43,7 @@ end
 -- The caller has taken it out of active. Fields after the reason are written with it.
 local function bury(job, reason, ...)
   call('HSET', job.row, 'state', 'dead', 'last_error', reason, ...)
+  call('DEL', job.row .. ':lock')
   call('ZADD', base .. 'dead', '0', job.id)
   call('HINCRBY', base .. 'metrics:failed', 'count', '1')
   free_dedup(job)

@@ -3,6 +3,7 @@
 --- @include "lease_end"
 local function schedule(job, at, ...)
   call('HSET', job.row, 'state', 'scheduled', 'spent', job.attempts, ...)
+  call('DEL', job.row .. ':lock')
   call('ZADD', base .. 'schedule', digits(at), job.id)
   tell('scheduled', job.id)
   return 'scheduled'
@@ -20,6 +21,7 @@ end
 local function requeue(job, ...)
   leave(job)
   call('HSET', job.row, 'state', 'pending', 'spent', job.attempts, ...)
+  call('DEL', job.row .. ':lock')
   put_ready(job.id, job.group)
   tell('waiting', job.id)
   return 'pending'

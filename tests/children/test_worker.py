@@ -190,7 +190,7 @@ def test_an_idle_worker_sends_one_command_per_drain_delay(valkey_server: Server,
                 seen.append(command["command"].split()[0])
                 if seen.count("BZPOPMIN") == 4:
                     break
-        assert seen.count("EVALSHA") <= 4
+        assert seen.count("EVALSHA") <= 5  # one more at the start: whose queue is it
         assert set(seen) == {"EVALSHA", "BZPOPMIN"}
 
 

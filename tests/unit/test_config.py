@@ -261,10 +261,32 @@ def test_an_entry_may_be_on_the_lease_plane(toml: Path) -> None:
     assert read(toml, WORKERS).plane_of("orders") == "lock"
 
 
-@pytest.mark.parametrize("line", ['plane = "lease"', "batch = 64", 'recovery = "sweep"'])
-def test_what_this_version_cannot_do_yet_is_said_so(toml: Path, line: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (in_workers("batch = 64"), 'workers[0].batch: goes with plane = "lease" only'),
+        (in_workers('recovery = "sweep"'), 'workers[0].recovery: goes with plane = "lease" only'),
+        (in_workers(LEASE + "batch = 0"), "workers[0].batch: expected"),
+        (in_workers(LEASE + 'recovery = "count"'), 'recovery: expected one of "sweep", "reap"'),
+        (in_workers('plane = "fast"'), 'plane: expected one of "lock", "lease", got "fast"'),
+        (in_workers(LEASE + "remove_on_complete = true"), "the lease plane keeps no completed jobs"),
+        (in_workers(LEASE + 'stalled_interval = "5s"'), 'goes with plane = "lock" only'),
+        (in_workers(LEASE + 'recovery = "reap"\nmax_stalled_count = 3'), 'means nothing with recovery = "reap"'),
+        ('prefix = "bull"' + in_workers(LEASE), 'prefix: the lease plane\'s keys start with "emq"'),
+        ("hash_tag = false" + in_workers(LEASE), "hash_tag: the lease plane's keys"),
+        (
+            in_workers(LEASE) + '\n[[workers]]\nname = "b"\nqueues = ["orders"]\nprocessor = "a:b"\n',
+            'workers[1].plane: queue "orders" is on the lease plane in workers[0]',
+        ),
+        (
+            in_workers(LEASE).replace('["orders"]', '["a b"]'),
+            "workers[0].queues[0]: expected a queue name: on the lease plane",
+        ),
+    ],
+)
+def test_what_a_plane_does_not_have_is_refused_with_the_reason(toml: Path, text: str, words: str) -> None:
     """law 13"""
-    assert problem(toml, in_workers(line)).endswith("not yet available in this version")
+    assert words in problem(toml, text)
 
 
 @pytest.mark.parametrize(
