@@ -17,7 +17,9 @@ from pathlib import Path
 from echomq_pool.errors import PoolError
 
 FOLDERS = ("lock", "pool", "lease")
-QUALIFIED = ("lease",)  # the other plane has the same verbs, so its scripts are named with their folder: "lease/claim"
+QUALIFIED = (
+    "lease",
+)  # the other plane has the same verbs, so its scripts are named with their folder: "lease/claim"
 
 _FILE_NAME = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9]*)-(?P<keys>\d+)\.lua")
 _INCLUDE = re.compile(r'---\s*@include\s+"(?P<name>[A-Za-z0-9_]+)"\s*')
@@ -163,20 +165,30 @@ def _check_header(path: Path, header: str, keys: int) -> None:
 def _expand(path: Path, body: str, include: Path, done: set[str], open_files: list[str]) -> Iterator[str]:
     """The lines of `body` with includes in their places, each once, and without whole-line comments.
 
-    Trailing comments stay: telling them from text needs a Lua parser. Long brackets are refused for the same
-    reason, so that a line that starts with `--` is always a comment.
+    An indented include is known only as far as its block goes, which the indentation tells: in another block the
+    same piece may be included again. Trailing comments stay: telling them from text needs a Lua parser. Long
+    brackets are refused for the same reason, so that a line that starts with `--` is always a comment.
     """
     if "[[" in body or "[=" in body:
         raise ScriptError(f"{path}: long brackets are allowed in the header only")
+    blocks: list[tuple[int, set[str]]] = []
     for line in body.splitlines():
         stripped = line.strip()
+        indent = len(line) - len(line.lstrip())
+        while stripped and blocks and blocks[-1][0] > indent:
+            done -= blocks.pop()[1]
         match = _INCLUDE.fullmatch(stripped)
         if match is not None:
+            before = set(done)
             yield from _included(path, match["name"], include, done, open_files)
+            if indent:
+                blocks.append((indent, done - before))
         elif stripped.startswith("---") and "@include" in stripped:
             raise ScriptError(f"{path}: cannot read the line {stripped}")
         elif stripped and not stripped.startswith("--"):
             yield stripped
+    for _, names in blocks:
+        done -= names
 
 
 def _included(path: Path, name: str, include: Path, done: set[str], open_files: list[str]) -> Iterator[str]:

@@ -17,7 +17,7 @@ for from = 1, total, 5000 do
   for i = from, to do
     local at, token = i - from + 1, tokens[i]
     if held[at] and held[at] == token then
-      call('SET', locks[at], token, 'PX', duration)
+      call('PEXPIRE', locks[at], duration)
       renewed[#renewed + 1] = ids[i]
     else
       failed[#failed + 1] = ids[i]

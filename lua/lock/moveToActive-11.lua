@@ -6,6 +6,7 @@
      Returns {flat hash, id, 0, 0}, or {0, 0, ms until the rate limit ends, absolute ms of the next delayed job}. ]]
 local call = redis.call
 --- @include "fetch_next"
-local meta = call('HMGET', KEYS[9], 'paused', 'concurrency', 'max', 'duration')
-return fetch_next(ARGV[1], KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6], KEYS[7], KEYS[10], KEYS[11], meta, ARGV[2],
-  cmsgpack.unpack(ARGV[3])) or { 0, 0, 0, 0 }
+local keys, args = KEYS, ARGV
+local meta = call('HMGET', keys[9], 'paused', 'concurrency', 'max')
+return fetch_next(args[1], keys[1], keys[2], keys[3], keys[4], keys[6], keys[7], keys[10], keys[11], keys[9], meta,
+  args[2], cmsgpack.unpack(args[3])) or { 0, 0, 0, 0 }

@@ -37,13 +37,13 @@ if ARGV[6] == '0' then
 end
 call('HSET', job, unpack(fields))
 call('ZADD', delayed, score, id)
-local meta = call('HMGET', meta_key, 'paused', 'concurrency', 'max', 'duration', 'opts.maxLenEvents')
-local cap = meta[5] or default_cap(meta_key)
+local meta = call('HMGET', meta_key, 'paused', 'concurrency', 'max', 'opts.maxLenEvents')
+local cap = meta[4] or default_cap(meta_key)
 call('XADD', events, 'MAXLEN', '~', cap, '*', 'event', 'delayed', 'jobId', id, 'delay', due)
 if ARGV[8] == '1' then
   --- @include "fetch_next"
-  local found = fetch_next(ARGV[1], KEYS[9], active, KEYS[3], events, KEYS[10], delayed, KEYS[12], marker, meta, now,
-    cmsgpack.unpack(ARGV[9]))
+  local found = fetch_next(ARGV[1], KEYS[9], active, KEYS[3], events, KEYS[10], delayed, KEYS[12], marker, meta_key, meta,
+    now, cmsgpack.unpack(ARGV[9]))
   -- Only a job counts here. The other answers (a rate limit, the next due time) are dropped.
   if found and found[2] ~= 0 then
     return found

@@ -11,135 +11,156 @@
      Returns 0, what moveToActive returns, -1 no such job, -2 no lock, -3 not active, -4 children pending,
      -6 another's lock, -9 failed children. After -3 the lock is gone and the fields are written. ]]
 local call = redis.call
---- @include "default_cap"
---- @include "delete_keys"
---- @include "each_batch"
 --- @include "fetch_next"
-local id, now, field, value, outcome, base = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[7]
-local opts = cmsgpack.unpack(ARGV[8])
-local active, events, target, job, stalled = KEYS[2], KEYS[4], KEYS[11], KEYS[12], KEYS[5]
-local completed = outcome == 'completed'
-local now_ms, lock = tonumber(now), job .. ':lock'
+local keys, args = KEYS, ARGV
+local id, now, field, value, outcome, base = args[1], args[2], args[3], args[4], args[5], args[7]
+local opts = cmsgpack.unpack(args[8])
+local active, events, stalled, delayed, target, job = keys[2], keys[4], keys[5], keys[7], keys[11], keys[12]
+local completed, lock, locked = outcome == 'completed', job .. ':lock', opts.token ~= '0'
+local keep = opts.keepJobs
+local keeps_job = keep.count ~= 0
 
--- What only jobs with parents, children or a deduplication id need. Made on demand, because making a dozen
--- functions costs as much as a command, and most jobs have none of these.
-local function relations()
-  --- @include "child_failed"
-  --- @include "detach"
-  --- @include "dedup_finish"
-  local function settle_parent(parent_key, parent_json)
-    local parent = parent_json and parent_json ~= '' and cjson.decode(parent_json)
-    if not completed then
-      if parent then
-        child_failed(parent, job, value, now_ms)
-      end
-      return
-    end
-    local parent_base, parent_id
-    if parent then
-      parent_base, parent_id = parent.queueKey .. ':', parent.id
-    else
-      parent_base, parent_id = split_key(parent_key)
-    end
-    local whole = parent_base .. parent_id
-    if call('SREM', whole .. ':dependencies', job) == 1 then
-      call('HSET', whole .. ':processed', job, value)
-      check_parent(parent_base, parent_id, now_ms)
-    end
-  end
-  return { settle_parent = settle_parent, detach = detach, release_dedup = release_dedup, requeue = requeue_parked }
+local stored
+if completed and not keeps_job then
+  stored = call('HMGET', job, 'name', 'parentKey', 'deid')
+else
+  stored = call('HMGET', job, 'name', 'parentKey', 'deid', 'atm', 'defa')
 end
-local related
-
--- Old finished jobs go, newest first. One that is still among its parent's dependencies leaves these, too.
-local function evict(ids)
-  for i = 1, #ids do
-    local old = base .. ids[i]
-    local parent_key = call('HGET', old, 'parentKey')
-    if parent_key and parent_key ~= '' then
-      related = related or relations()
-      related.detach(old, false)
-    end
-    delete_job_keys(old)
-  end
-end
-
-local function evict_by_age(age, limit)
-  local cut = now_ms - age * 1000
-  local ids = call('ZREVRANGEBYSCORE', target, cut, '-inf', 'LIMIT', 0, limit)
-  if not ids[1] then
-    return
-  end
-  evict(ids)
-  if #ids < limit then
-    call('ZREMRANGEBYSCORE', target, '-inf', cut)
-  else
-    each_batch(ids, function(...)
-      call('ZREM', target, ...)
-    end)
-  end
-end
-
-local stored = call('HMGET', job, 'name', 'parentKey', 'parent', 'deid', 'atm', 'defa')
 if not stored[1] and call('EXISTS', job) == 0 then
   return -1
 end
-if completed and call('EXISTS', job .. ':dependencies', job .. ':unsuccessful') > 0 then
-  return call('EXISTS', job .. ':dependencies') == 1 and -4 or -9
+-- One look at four keys that mostly do not exist spares the commands on them: no children, nothing marked, nothing
+-- delayed.
+local others
+if completed then
+  local dependencies, unsuccessful = job .. ':dependencies', job .. ':unsuccessful'
+  others = call('EXISTS', dependencies, unsuccessful, stalled, delayed)
+  if others > 0 and call('EXISTS', dependencies, unsuccessful) > 0 then
+    return call('EXISTS', dependencies) == 1 and -4 or -9
+  end
+else
+  others = call('EXISTS', stalled, delayed)
 end
-local locked = opts.token ~= '0'
 if locked then
   -- P.unlock in two halves: the lock itself goes with the job's other keys where these go too.
   local held = call('GET', lock)
   if held ~= opts.token then
     return held and -6 or -2
   end
-  call('SREM', stalled, id)
+  if others > 0 then
+    call('SREM', stalled, id)
+  end
 end
-local keep = opts.keepJobs
-local keeps_job = keep.count ~= 0
-local fields = ARGV[9] ~= '' and cmsgpack.unpack(ARGV[9]) or {}
+local fields = args[9] ~= '' and cmsgpack.unpack(args[9])
 if call('LREM', active, '-1', id) == 0 then
   if locked then
     call('DEL', lock)
   end
-  if fields[1] then
+  if fields then
     call('HSET', job, unpack(fields))
   end
   return -3
 end
 
-local meta_key = KEYS[9]
-local meta = call('HMGET', meta_key, 'paused', 'concurrency', 'max', 'duration', 'opts.maxLenEvents')
-local cap = meta[5] or default_cap(meta_key)
-call('XTRIM', events, 'MAXLEN', '~', cap)
-local parent_key, parent_json, deid = stored[2], stored[3], stored[4]
+local parent_key, deid = stored[2], stored[3]
+local has_parent = parent_key and parent_key ~= ''
+local evicts = keeps_job and (keep.age or keep.count and keep.count > 0)
+local related, relations, evict
+if has_parent or deid or evicts then
+  --- @include "delete_keys"
+  -- What only jobs with parents, children or a deduplication id need. Made on demand, because making a dozen
+  -- functions costs as much as a command, and most jobs have none of these.
+  relations = function()
+    --- @include "child_failed"
+    --- @include "detach"
+    --- @include "dedup_finish"
+    local function settle_parent(now_ms)
+      local parent_json = call('HGET', job, 'parent')
+      local parent = parent_json and parent_json ~= '' and cjson.decode(parent_json)
+      if not completed then
+        if parent then
+          child_failed(parent, job, value, now_ms)
+        end
+        return
+      end
+      local parent_base, parent_id
+      if parent then
+        parent_base, parent_id = parent.queueKey .. ':', parent.id
+      else
+        parent_base, parent_id = split_key(parent_key)
+      end
+      local whole = parent_base .. parent_id
+      if call('SREM', whole .. ':dependencies', job) == 1 then
+        call('HSET', whole .. ':processed', job, value)
+        check_parent(parent_base, parent_id, now_ms)
+      end
+    end
+    return { settle_parent = settle_parent, detach = detach, release_dedup = release_dedup, requeue = requeue_parked }
+  end
+  -- Old finished jobs go, newest first. One that is still among its parent's dependencies leaves these, too.
+  evict = function(ids)
+    for i = 1, #ids do
+      local old = base .. ids[i]
+      local old_parent = call('HGET', old, 'parentKey')
+      if old_parent and old_parent ~= '' then
+        related = related or relations()
+        related.detach(old, false)
+      end
+      delete_job_keys(old)
+    end
+  end
+end
+
+local meta_key = keys[9]
+local meta = call('HMGET', meta_key, 'paused', 'concurrency', 'max', 'opts.maxLenEvents')
+local cap = meta[4]
+if not cap then
+  --- @include "default_cap"
+  cap = default_cap(meta_key)
+end
+-- The stream is trimmed before this finish says anything. Where nothing else is said first, the event itself can trim
+-- to one more, which comes to the same; not to a cap of 0, by which an event would take itself along.
+local trim = not relations and (cap == '10000' and '10001' or cap + 1)
+if not trim or cap == '0' then
+  call('XTRIM', events, 'MAXLEN', '~', cap)
+  trim = nil
+end
 if deid then
-  related = related or relations()
+  related = relations()
   related.release_dedup(base, deid, id)
   related.requeue(base, cap, deid, now)
 end
-if parent_key and parent_key ~= '' then
+if has_parent then
   related = related or relations()
-  related.settle_parent(parent_key, parent_json)
+  related.settle_parent(tonumber(now))
 end
 
-local made = (stored[5] or 0) + 1
+local made = (stored[4] or 0) + 1
 if keeps_job then
   if locked then
     call('DEL', lock)
   end
   call('ZADD', target, now, id)
+  fields = fields or {}
   local last = #fields
   fields[last + 1], fields[last + 2] = 'atm', made
   fields[last + 3], fields[last + 4] = field, value
   fields[last + 5], fields[last + 6] = 'finishedOn', now
   call('HSET', job, unpack(fields))
-  if stored[6] and not completed then
+  if stored[5] and not completed then
     call('HDEL', job, 'defa')
   end
   if keep.age then
-    evict_by_age(keep.age, keep.limit or 1000)
+    local cut, limit = now - keep.age * 1000, keep.limit or 1000
+    local ids = call('ZREVRANGEBYSCORE', target, cut, '-inf', 'LIMIT', 0, limit)
+    evict(ids)
+    if #ids < limit then
+      call('ZREMRANGEBYSCORE', target, '-inf', cut)
+    else
+      for from = 1, #ids, 7000 do
+        call('ZREM', target, unpack(ids, from, math.min(from + 6999, #ids)))
+      end
+    end
   end
   local count = keep.count
   if count and count > 0 then
@@ -150,30 +171,37 @@ if keeps_job then
     end
   end
 else
-  if locked then
-    delete_job_keys(job, lock)
+  if completed and not related then
+    -- It has been seen above that the two others do not exist.
+    call('DEL', job, job .. ':logs', job .. ':processed', job .. ':failed', locked and lock or job)
   else
-    delete_job_keys(job)
+    call('DEL', job, job .. ':logs', job .. ':dependencies', job .. ':processed', job .. ':failed',
+      job .. ':unsuccessful', locked and lock or job)
   end
-  if parent_key and parent_key ~= '' then
+  if has_parent then
     related.detach(job, false, parent_key)
   end
 end
 
-call('XADD', events, '*', 'event', outcome, 'jobId', id, field, value, 'prev', 'active')
+if trim then
+  call('XADD', events, 'MAXLEN', '~', trim, '*', 'event', outcome, 'jobId', id, field, value, 'prev', 'active')
+else
+  call('XADD', events, '*', 'event', outcome, 'jobId', id, field, value, 'prev', 'active')
+end
 if not completed and made >= tonumber(opts.attempts) then
   call('XADD', events, '*', 'event', 'retries-exhausted', 'jobId', id, 'attemptsMade', made)
 end
 local max_points = opts.maxMetricsSize
 if max_points and max_points ~= '' then
   --- @include "metrics"
-  count_metric(KEYS[13], KEYS[13] .. ':data', tonumber(max_points), now_ms)
+  count_metric(keys[13], keys[13] .. ':data', tonumber(max_points), tonumber(now))
 end
 
 -- `drained` needs all three empty. A fetch that found nothing has seen two of them.
-local wait, prioritized = KEYS[1], KEYS[3]
-if ARGV[6] == '1' then
-  local found = fetch_next(base, wait, active, prioritized, events, KEYS[6], KEYS[7], KEYS[10], KEYS[14], meta, now, opts)
+local wait, prioritized = keys[1], keys[3]
+if args[6] == '1' then
+  local found = fetch_next(base, wait, active, prioritized, events, keys[6], delayed, keys[10], keys[14], meta_key, meta,
+    now, opts, others == 0 and not related)
   if found then
     return found
   end

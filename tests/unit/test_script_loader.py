@@ -126,6 +126,23 @@ def test_an_include_may_stand_inside_a_function(tmp_path: Path) -> None:
     assert text == "local function cold()\nlocal part = 1\nreturn part\nend\n"
 
 
+def test_a_piece_included_in_one_block_may_be_included_again_in_another(tmp_path: Path) -> None:
+    body = (
+        'if a then\n  --- @include "outer"\n  --- @include "part"\n\n  use(part)\nend\n'
+        'if b then\n  --- @include "part"\nend\n--- @include "part"\n--- @include "outer"\n'
+    )
+    files = {
+        "lock/doIt-2.lua": HEADER + body,
+        "include/outer.lua": '--- @include "part"\nlocal outer\n',
+        "include/part.lua": "local part\n",
+    }
+    text = load_library("lock", root=write(tmp_path, files))["doIt"].text.decode()
+    assert text.split("\n") == [
+        *("if a then", "local part", "local outer", "use(part)", "end"),
+        *("if b then", "local part", "end", "local part", "local outer", ""),
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "fault"),
     [
