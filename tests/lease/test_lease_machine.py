@@ -220,12 +220,7 @@ def machine_server() -> Iterator[Server]:
 def test_a_queue_stays_whole_whatever_happens_to_it(machine_server: Server) -> None:
     """law 5, 6, promise 1.20"""
     LeaseMachine.server = machine_server
-    run_state_machine_as_test(
-        LeaseMachine,
-        settings=settings(
-            max_examples=int(os.environ.get("ECHOMQ_LIVES", "60")),
-            stateful_step_count=40,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    lives = int(os.environ.get("ECHOMQ_LIVES", "60"))
+    checks = list(HealthCheck)
+    limits = settings(max_examples=lives, stateful_step_count=40, deadline=None, suppress_health_check=checks)
+    run_state_machine_as_test(LeaseMachine, settings=limits)
