@@ -92,14 +92,14 @@ class JobScheduler(Child):
         return Bye("shutdown")
 
     async def _round(self) -> int:
-        """Declares (once per connect), looks at every series, and says for how many ms nothing is to be done."""
+        """Declares where that is to do, looks at every series; for how many ms nothing is to be done then."""
         next_due: list[int] = []
         try:
             await self._look_at_policy()
             for keys in self.keys:
                 if not await self._open(keys):
                     continue
-                if not self.declared:
+                if not self.declared or await self._was_wiped(keys):
                     await self._declare(keys)
                 next_due += await self._check(keys)
             self.declared = True
@@ -160,6 +160,12 @@ class JobScheduler(Child):
             await self.link.call("HSET", keys.key("meta"), field, orjson.dumps(ids))
         elif before:
             await self.link.call("HDEL", keys.key("meta"), field)
+
+    async def _was_wiped(self, keys: QueueKeys) -> bool:
+        """Whether our list is gone, and with it the series: the server was flushed, or the queue obliterated."""
+        if all(config.queue != keys.queue for config in self.config.schedulers):
+            return False
+        return not await self.link.call("HEXISTS", keys.key("meta"), declared_field(self.config.name))
 
     async def _check(self, keys: QueueKeys) -> list[int]:
         """Repairs each series whose next job is missing; returns when each is due (wall ms)."""

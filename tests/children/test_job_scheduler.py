@@ -121,6 +121,16 @@ async def test_schedules_are_declared_again_on_a_server_that_lost_everything(
             assert child.child.link.connected
 
 
+async def test_schedules_are_declared_again_when_their_queue_was_wiped_over_a_living_connection(
+    server: Server, client: redis.Redis, queue_name: str
+) -> None:
+    """case C094: FLUSHALL, or an obliterated queue"""
+    async with InProcess(JobScheduler, config(server, queue_name, nightly(queue_name))):
+        await eventually_async(lambda: delayed(client, queue_name))
+        client.delete(*client.scan_iter(f"emq:{{{queue_name}}}:*", count=10_000))
+        await eventually_async(lambda: delayed(client, queue_name) and record(client, queue_name, "nightly"))
+
+
 async def test_a_quiet_scheduler_touches_nothing_until_it_is_resumed(
     server: Server, client: redis.Redis, queue_name: str
 ) -> None:
