@@ -320,8 +320,8 @@ class Group(Node):
         starts = [Step(Do.START, [by_id[s.id]]) for s in todo if isinstance(s, Start)]
         node.restart_later(at, None)
         wait = Step(Do.WAIT, at=at)
-        self.surge.clear("the group restarts")
         self.steps = deque([*stops, wait, *starts] if crashed else [wait, *stops, *starts])
+        self.surge.clear("the group restarts")  # what this sets off must find the round going on
         return self.advance()
 
     def _again(self, node: Node) -> None:

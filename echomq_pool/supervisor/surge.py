@@ -209,7 +209,10 @@ class Surge:
 
     def _send_away(self, heir: Leaf) -> None:
         heir.retired = True
-        if heir.live and heir.state is not State.STOPPING:
+        if not heir.live:  # it crashed and waits for its restart
+            heir.stay_down()
+            self._group.remove(heir)
+        elif heir.state is not State.STOPPING:
             heir.stop("shutdown")
 
     def _finish(self, ok: bool, cause: str) -> None:
