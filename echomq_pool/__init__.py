@@ -15,11 +15,11 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "FlowProducer": "echomq_pool.api.flow",
     "Job": "echomq_pool.api.job",
-    "Queue": "echomq_pool.api.queue",
+    "Queue": "echomq_pool.api.lease_queue",
     "QueueEvents": "echomq_pool.api.events",
     "SyncFlowProducer": "echomq_pool.api.sync_flow",
     "SyncJob": "echomq_pool.api.job",
-    "SyncQueue": "echomq_pool.api.sync",
+    "SyncQueue": "echomq_pool.api.sync_lease",
     "Task": "echomq_pool.api.tasks",
     "Worker": "echomq_pool.worker",
     "connect": "echomq_pool.api.producers",

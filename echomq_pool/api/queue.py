@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from echomq_pool.api.ask import Op, T, over_link
 from echomq_pool.api.job import Job
@@ -35,6 +35,7 @@ class Queue(QueueVerbs):
     Args:
         name: the queue's name.
         url: redis://, rediss:// or unix:// address of the server; or `redis`, a whole configuration.
+        plane: `lock`, BullMQ's wire, or `lease` (see `lease_queue.py`).
         prefix: first part of every key; `bull` for an existing BullMQ queue.
         hash_tag: write the name in braces (a cluster needs it); False for an existing BullMQ queue.
         job_options: options of every job added here, where the job's own do not say otherwise.
@@ -46,10 +47,29 @@ class Queue(QueueVerbs):
         InputError: a name, prefix, address or option that cannot be used.
     """
 
+    _planes: ClassVar[dict[str, type[Queue]]] = {}
+
+    def __init_subclass__(cls, plane: str = "", **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if plane:
+            Queue._planes[plane] = cls
+
+    def __new__(cls, *args: Any, plane: str = "lock", **options: Any) -> Queue:
+        """The class for the plane; `lock` is this one.
+
+        Raises:
+            InputError: there is no such plane.
+        """
+        chosen = cls if plane == "lock" else cls._planes.get(plane)
+        if chosen is None:
+            raise InputError(f"plane: expected 'lock' or 'lease', got {plane!r}")
+        return super().__new__(chosen)
+
     def __init__(
         self,
         name: str,
         *,
+        plane: str = "lock",
         url: str = "",
         prefix: str = "emq",
         hash_tag: bool = True,
@@ -79,6 +99,7 @@ class Queue(QueueVerbs):
         events = self.keys.key("events")
         self._watch = Watch(events, self._open_blocking, self._position, self._since, self._look)
         self._started = not self._own_link
+        self._opened = False  # whether it was asked that the queue is this plane's
 
     async def __aenter__(self) -> Queue:
         await self.start()
@@ -155,6 +176,9 @@ class Queue(QueueVerbs):
 
     async def _run(self, operation: Op[T]) -> T:
         await self.start()
+        if not self._opened:
+            await over_link(self._link, self._library).run(self._ops.open())
+            self._opened = True
         return await over_link(self._link, self._library).run(operation)
 
     async def _position(self) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 import redis
 
@@ -38,10 +38,29 @@ class SyncQueue(SyncQueueVerbs):
     `client`: a client of redis-py (bytes in, bytes out) to share; the queue then leaves it open.
     """
 
+    _planes: ClassVar[dict[str, type[SyncQueue]]] = {}
+
+    def __init_subclass__(cls, plane: str = "", **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if plane:
+            SyncQueue._planes[plane] = cls
+
+    def __new__(cls, *args: Any, plane: str = "lock", **options: Any) -> SyncQueue:
+        """The class for the plane; `lock` is this one.
+
+        Raises:
+            InputError: there is no such plane.
+        """
+        chosen = cls if plane == "lock" else cls._planes.get(plane)
+        if chosen is None:
+            raise InputError(f"plane: expected 'lock' or 'lease', got {plane!r}")
+        return super().__new__(chosen)
+
     def __init__(
         self,
         name: str,
         *,
+        plane: str = "lock",
         url: str = "",
         prefix: str = "emq",
         hash_tag: bool = True,
@@ -62,6 +81,7 @@ class SyncQueue(SyncQueueVerbs):
         self._driver = SyncDriver(self._client, load_library())
         self._clock = clock
         self._telemetry = telemetry
+        self._opened = False  # whether it was asked that the queue is this plane's
 
     def __enter__(self) -> SyncQueue:
         return self
@@ -140,6 +160,9 @@ class SyncQueue(SyncQueueVerbs):
         return SyncJob(view, run)
 
     def _run(self, operation: Op[T]) -> T:
+        if not self._opened:
+            self._driver.run(self._ops.open())
+            self._opened = True
         if self._max_len_events is not None:
             most, self._max_len_events = self._max_len_events, None
             self._driver.run(self._ops.greet(most, LIBRARY_NAME))

@@ -123,8 +123,13 @@ async def claim_plane(link: Asking, base: str, meta: str, library: ScriptLibrary
     """
     evidence = codec.to_text(await link.script(library["lease/open"], (meta, base), (plane,)))
     if evidence:
-        other = "lock" if plane == "lease" else "lease"
-        raise WrongPlane(
-            f"queue {base} belongs to the {other} plane (its key '{evidence}' shows it) "
-            f"and cannot be opened on the {plane} plane"
-        )
+        raise wrong_plane(base, plane, evidence)
+
+
+def wrong_plane(base: str, plane: str, evidence: str) -> WrongPlane:
+    """The refusal of a queue that belongs to the plane which is not `plane`."""
+    other = "lock" if plane == "lease" else "lease"
+    return WrongPlane(
+        f"queue {base} belongs to the {other} plane (its key '{evidence}' shows it) "
+        f"and cannot be opened on the {plane} plane"
+    )

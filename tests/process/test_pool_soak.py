@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -21,7 +22,7 @@ from tests.support.waiting import eventually
 
 VICTIMS = ("load-", "lock_manager", "stalled_checker", "job_scheduler", "queue_events")
 
-BODY = """
+TOP = """
 [supervisor]
 control = "@CONTROL@"
 max_restarts = 1000
@@ -32,20 +33,34 @@ backoff = { initial = "1ms", max = "5ms", jitter = 0.0 }
 max_restarts = 1000
 max_seconds = 10
 
+"""
+
+GROUP = """
 [[workers]]
-name = "load"
+name = "load-NAME"
 queues = ["QUEUE"]
+plane = "PLANE"
 processor = "tests.support.soak_jobs:work"
-processes = 4
+processes = PROCESSES
 concurrency = 8
 max_stalled_count = 1000
 max_restarts = 1000
 max_seconds = 10
 """
+PLANES = {"lock": ("lock",), "lease": ("lease",), "both": ("lock", "lease")}
 
 
-def start_pool(folder: Path, server: Server, queue: str, name: str = "soak") -> PoolProcess:
-    return PoolProcess(folder, server.url, BODY.replace("QUEUE", queue), name=name).start()
+def start_pool(
+    folder: Path, server: Server, queue: str, planes: tuple[str, ...], name: str = "soak"
+) -> PoolProcess:
+    groups = [
+        GROUP.replace("NAME", plane)
+        .replace("QUEUE", f"{queue}-{plane}")
+        .replace("PLANE", plane)
+        .replace("PROCESSES", str(4 // len(planes)))
+        for plane in planes
+    ]
+    return PoolProcess(folder, server.url, TOP + "".join(groups), name=name).start()
 
 
 def kill_one(pool: PoolProcess, rng: random.Random) -> str:
@@ -63,28 +78,33 @@ def check_no_doubling(folder: Path) -> None:
     assert not doubled, f"ran twice at once: {doubled[:5]}"
 
 
-def finals(queue: SyncQueue) -> int:
-    counts = queue.get_job_counts()
-    return counts["completed"] + counts["failed"]
+def finals(queues: list[SyncQueue]) -> int:
+    return sum(row["completed"] + row["failed"] for row in (queue.get_job_counts() for queue in queues))
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize("planes", PLANES)
 @pytest.mark.parametrize("seconds", [6, pytest.param(60, marks=pytest.mark.soak)])
 def test_random_kills_of_every_child_and_then_of_the_supervisor_lose_and_double_nothing(
-    tmp_path: Path, own_server: Server, queue_name: str, seconds: int
+    tmp_path: Path, own_server: Server, queue_name: str, seconds: int, planes: str
 ) -> None:
-    """law 9, law 2, promise 2.1, 2.2, case C029, C038, C060"""
+    """law 9, law 2, promise 2.1, 2.2, case C029, C038, C060; on either plane, and on both in one pool"""
     rng = random.Random(seconds)
-    pool = start_pool(tmp_path, own_server, queue_name)
+    pool = start_pool(tmp_path, own_server, queue_name, PLANES[planes])
     added = 0
     killed: Counter[str] = Counter()
     try:
-        with SyncQueue(queue_name, url=own_server.url) as queue:
+        with ExitStack() as stack:
+            queues = [
+                stack.enter_context(SyncQueue(f"{queue_name}-{plane}", plane=plane, url=own_server.url))
+                for plane in PLANES[planes]
+            ]
             end = time.monotonic() + seconds
             files = psutil.Process(pool.pid).num_fds()
             while time.monotonic() < end:
-                queue.add_bulk(
-                    [("load", {"n": added + i, "ms": rng.choice((1, 20, 150)), "folder": str(tmp_path)}, {}) for i in range(40)]
+                rng.choice(queues).add_bulk(
+                    ("load", {"n": added + i, "ms": rng.choice((1, 20, 150)), "folder": str(tmp_path)}, {})
+                    for i in range(40)
                 )  # fmt: skip
                 added += 40
                 killed[kill_one(pool, rng)] += 1
@@ -98,10 +118,12 @@ def test_random_kills_of_every_child_and_then_of_the_supervisor_lose_and_double_
                 lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family),
                 within=10,
             )
-            heir = start_pool(tmp_path, own_server, queue_name, name="heir")
+            heir = start_pool(tmp_path, own_server, queue_name, PLANES[planes], name="heir")
             try:
-                eventually(lambda: finals(queue) == added, within=120, why=f"{finals(queue)} of {added} done")
-                assert queue.get_job_counts()["completed"] == added
+                eventually(
+                    lambda: finals(queues) == added, within=120, why=f"{finals(queues)} of {added} done"
+                )
+                assert sum(queue.get_job_counts()["completed"] for queue in queues) == added
                 assert heir.stop() == 0
             finally:
                 heir.destroy()
