@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.catalog import PEERS, Peer
-from benchmarks.support import contest, environments
+from benchmarks.support import contest, environments, targets
 from benchmarks.support.contest import Arena, Contestant, Sizes
 from benchmarks.support.report import Report, server_version
 from tests.support.servers import Server, binary
@@ -32,10 +32,12 @@ def main(argv: list[str]) -> int:
     report = Report("compare", server_version(binary(options.server)))
     with folder(options.environments) as base, Arena(Server(options.server).start()) as arena:
         contestants = list(enter(chosen, base, arena, report))
+        results: dict[str, dict[str, dict[str, Any]]] = {}
         for title, (measure, method) in contest.MEASURES.items():
             if options.measures and title.split(":")[0] not in options.measures.split(","):
                 continue
-            run(title, method, measure, contestants, sizes, report)
+            results[title.split(":")[0]] = run(title, method, measure, contestants, sizes, report)
+        targets.against_peers(report.row, results)
     print("\n".join(report.lines()), flush=True)
     report.write(RESULTS / "compare.json")
     return 0
@@ -78,8 +80,8 @@ def enter(chosen: list[Peer], base: Path, arena: Arena, report: Report) -> Itera
 
 def run(
     title: str, method: str, measure: Measure, contestants: list[Contestant], sizes: Sizes, report: Report
-) -> None:
-    """One measure: all contestants in turn, as many rounds as the sizes say; the medians are reported."""
+) -> dict[str, dict[str, Any]]:
+    """One measure: all contestants in turn, as many rounds as the sizes say; the medians are reported and returned."""
     results: dict[str, list[dict[str, Any]]] = {c.peer.name: [] for c in contestants}
     faults: dict[str, str] = {}
     rounds = sizes.rounds if title in contest.REPEATED else 1
@@ -93,9 +95,10 @@ def run(
             except Exception as error:  # an edge: whatever a peer does, the others go on
                 faults[name] = f"{type(error).__name__}: {error}"[:300]
             say(f"{title} | {name} | {faults.get(name) or results[name][-1]}")
-    for name, rows in results.items():
-        values = contest.median_of(rows)
+    medians = {name: contest.median_of(rows) for name, rows in results.items()}
+    for name, values in medians.items():
         report.row(title, method, peer=name, **values, note=faults.get(name, ""))
+    return medians
 
 
 def say(text: str) -> None:

@@ -49,6 +49,11 @@ def prepare(peer: Peer, base: Path) -> Environment:
     return _python(python, peer, ", ".join(_version(python, name) for name in names))
 
 
+def python_command() -> list[str]:
+    """This interpreter."""
+    return [sys.executable]
+
+
 def _python(python: Path, peer: Peer, version: str) -> Environment:
     variables = {"PYTHONPATH": str(REPOSITORY), "PYTHONDONTWRITEBYTECODE": "1"}
     return Environment((str(python), "-m", f"benchmarks.peers.{peer.adapter}"), variables, version)
