@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import redis
@@ -25,19 +25,35 @@ def wire_server() -> Iterator[Server]:
     server.destroy()
 
 
-@pytest.fixture(params=["bullmq-620", "bullmq-6", "bullmq-5"])
-def node(request: pytest.FixtureRequest, wire_server: Server) -> Iterator[Node]:
-    node = Node(request.param, wire_server.port)
-    yield node
-    node.close()
-
-
 @pytest.fixture(scope="session")
-def judge(wire_server: Server) -> Iterator[Node]:
-    """BullMQ 6.2.0, for what does not depend on the release."""
-    node = Node("bullmq-620", wire_server.port)
+def releases(wire_server: Server) -> Iterator[Callable[[str], Node]]:
+    """One Node process a release for the whole session, started when it is first asked for."""
+    running: dict[str, Node] = {}
+
+    def release(package: str) -> Node:
+        if package not in running:
+            running[package] = Node(package, wire_server.port)
+        return running[package]
+
+    yield release
+    for node in running.values():
+        node.close()
+
+
+@pytest.fixture(params=["bullmq-620", "bullmq-6", "bullmq-5"])
+def node(request: pytest.FixtureRequest, releases: Callable[[str], Node]) -> Iterator[Node]:
+    """Each release in turn. Its workers and readers are closed after the test."""
+    node = releases(request.param)
     yield node
-    node.close()
+    node("reset")
+
+
+@pytest.fixture
+def judge(releases: Callable[[str], Node]) -> Iterator[Node]:
+    """BullMQ 6.2.0, for what does not depend on the release."""
+    node = releases("bullmq-620")
+    yield node
+    node("reset")
 
 
 @pytest.fixture

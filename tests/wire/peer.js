@@ -129,7 +129,19 @@ const verbs = {
     const job = await queue(a).getJob(a.id);
     return { values: await job.getChildrenValues(), dependencies: await job.getDependenciesCount() };
   },
+  // Any method of the queue, or of one of its jobs: for comparing what they answer and what they leave behind.
+  queueCall: async (a) => queue(a)[a.method](...(a.args ?? [])),
+  jobCall: async (a) => (await queue(a).getJob(a.id))[a.method](...(a.args ?? [])),
+  getFlow: async (a) => {
+    const producer = new bullmq.FlowProducer({ connection, prefix: a.prefix });
+    producer.on('error', () => {});
+    const ids = (node) => ({ id: node.job.id, children: (node.children ?? []).map(ids) });
+    const found = await producer.getFlow({ id: a.id, queueName: a.name, prefix: a.prefix, ...a.opts });
+    await producer.close();
+    return found ? ids(found) : null;
+  },
   started: async () => started,
+  reset: async () => reset(),
   countsPerPriority: async (a) => queue(a).getCountsPerPriority(a.priorities),
   metrics: async (a) => queue(a).getMetrics(a.kind),
   rateLimitTtl: async (a) => queue(a).getRateLimitTtl(a.max),
@@ -179,9 +191,17 @@ const verbs = {
   },
 };
 
+async function reset() {
+  const open = [...workers.values()].map((worker) => worker.close(true));
+  for (const { reader } of events.values()) open.push(reader.close());
+  await Promise.allSettled(open);
+  workers.clear();
+  events.clear();
+  started.length = 0;
+}
+
 async function close() {
-  for (const worker of workers.values()) await worker.close(true).catch(() => {});
-  for (const { reader } of events.values()) await reader.close().catch(() => {});
+  await reset();
   for (const made of queues.values()) await made.close().catch(() => {});
   process.exit(0);
 }

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -25,18 +25,18 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, wire_server: Server) -> Iter
         yield pool
 
 
-@pytest.fixture(scope="module")
-def five(wire_server: Server) -> Iterator[Node]:
-    node = Node("bullmq-5", wire_server.port)
+@pytest.fixture
+def five(releases: Callable[[str], Node]) -> Iterator[Node]:
+    node = releases("bullmq-5")
     yield node
-    node.close()
+    node("reset")
 
 
-@pytest.fixture(scope="module")
-def newest(wire_server: Server) -> Iterator[Node]:
-    node = Node("bullmq-6", wire_server.port)
+@pytest.fixture
+def newest(releases: Callable[[str], Node]) -> Iterator[Node]:
+    node = releases("bullmq-6")
     yield node
-    node.close()
+    node("reset")
 
 
 def test_jobs_that_release_5_parked_in_its_paused_list_are_counted_and_run_after_our_resume(
