@@ -16,44 +16,46 @@ from echomq_pool.plane.job_record import JobRecord, encode_opts, number
 _packer = msgpack.Packer(use_bin_type=False, autoreset=True)
 
 
-def record(job_id: str, flat: Sequence[bytes] | Mapping[bytes, bytes]) -> JobRecord:
-    """The row as callers know jobs.
+def record(job_id: str, flat: Sequence[bytes]) -> JobRecord:
+    """The row (field, value, …) as callers know jobs.
 
     `ats` is the token. `atm` counts the deliveries of the present budget that are over: for a job in hand, those
     before this one.
     """
-    row = dict(flat) if isinstance(flat, Mapping) else dict(zip(flat[::2], flat[1::2], strict=False))
-    text = {codec.to_text(name): value for name, value in row.items()}
-    standard = JobRecord.from_flat(job_id, _standard(text))
-    standard.ats = int(number(text.get("attempts")))
-    used = standard.ats - int(number(text.get("budget_base")))
-    standard.atm = max(0, used - 1 if text.get("state") == b"active" else used)
-    standard.stc = int(number(text.get("stalled")))
-    standard.timestamp = branded.parse(job_id).unix_ms if standard.timestamp == 0 else standard.timestamp
-    if "group" in text:
-        standard.opts["group"] = codec.to_text(text["group"])
-    return standard
+    renamed: list[bytes] = []
+    spent, active, group = 0, False, b""
+    for field, value in zip(flat[::2], flat[1::2], strict=False):
+        name = _NAMES.get(field)
+        if name is not None:
+            renamed += (name, value)
+        elif field == b"state":
+            active = value == b"active"
+        elif field == b"budget_base":
+            spent = int(number(value))
+        elif field == b"group":
+            group = value
+    job = JobRecord.from_flat(job_id, renamed)
+    job.atm = max(0, job.ats - spent - active)
+    job.timestamp = job.timestamp or branded.parse(job_id).unix_ms
+    if group:
+        job.opts["group"] = codec.to_text(group)
+    return job
 
 
-def _standard(text: Mapping[str, bytes]) -> dict[bytes | str, bytes | str]:
-    """The row under the names that a `JobRecord` is read from."""
-    found: dict[bytes | str, bytes | str] = {
-        long: text[short] for short, long in _NAMES.items() if short in text
-    }
-    return found
-
-
+# Fields of a row, and the names of the same things in the rows of the lock plane.
 _NAMES = {
-    "payload": b"data",
-    "name": b"name",
-    "opts": b"opts",
-    "timestamp": b"timestamp",
-    "last_error": b"failedReason",
-    "stacktrace": b"stacktrace",
-    "progress": b"progress",
-    "deid": b"deid",
-    "owner": b"pb",
-    "repeat": b"rjk",
+    b"attempts": b"ats",
+    b"stalled": b"stc",
+    b"payload": b"data",
+    b"name": b"name",
+    b"opts": b"opts",
+    b"timestamp": b"timestamp",
+    b"last_error": b"failedReason",
+    b"stacktrace": b"stacktrace",
+    b"progress": b"progress",
+    b"deid": b"deid",
+    b"owner": b"pb",
+    b"repeat": b"rjk",
 }
 
 

@@ -31,7 +31,7 @@ end
 local function empty(key)
   for _, id in ipairs(call('ZRANGE', key, 0, budget - 1)) do
     call('ZREM', key, id)
-    while id and budget > 0 do
+    while id do -- a job and the parents that only it leads to
       id, budget = delete_job(id), budget - 1
     end
   end

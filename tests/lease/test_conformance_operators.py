@@ -78,7 +78,8 @@ async def test_obliterate_takes_dedup_outbox_and_waiting_parents(bench: LeaseBen
         FlowNode(top, "{}", children=(FlowNode(parent, "{}", children=(FlowNode(child, "{}"),)),))
     )
     await bench.queue.pause()
-    assert await bench.queue.obliterate() == "ok"
+    while await bench.queue.obliterate(budget=1) == "more":
+        pass
     assert bench.dump() == {}
 
 
