@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from echomq_pool import SyncQueue
-from tests.support.pool import PoolProcess
+from tests.support.pool import PLANES, PoolProcess, is_done, plane_of
 from tests.support.servers import Server
 from tests.support.waiting import eventually
 
@@ -28,6 +28,7 @@ backoff = { initial = "10ms", max = "50ms", jitter = 0.0 }
 [[workers]]
 name = "work"
 queues = ["QUEUE"]
+plane = "PLANE"
 processor = "tests.process.test_pool_time_limits:run"
 processes = 1
 concurrency = 3
@@ -58,15 +59,16 @@ def run(job: Any) -> str:
     return "done"
 
 
-@pytest.fixture
-def queue(own_server: Server, queue_name: str) -> Iterator[SyncQueue]:
-    with SyncQueue(queue_name, url=own_server.url) as queue:
+@pytest.fixture(params=PLANES)
+def queue(own_server: Server, queue_name: str, request: pytest.FixtureRequest) -> Iterator[SyncQueue]:
+    with SyncQueue(queue_name, url=own_server.url, plane=request.param) as queue:
         yield queue
 
 
 @pytest.fixture
-def pool(tmp_path: Path, own_server: Server, queue_name: str) -> Iterator[PoolProcess]:
-    pool = PoolProcess(tmp_path, own_server.url, BODY.replace("QUEUE", queue_name)).start()
+def pool(tmp_path: Path, own_server: Server, queue: SyncQueue) -> Iterator[PoolProcess]:
+    body = BODY.replace("QUEUE", queue.name).replace("PLANE", plane_of(queue))
+    pool = PoolProcess(tmp_path, own_server.url, body).start()
     yield pool
     pool.destroy()
 
@@ -116,14 +118,14 @@ def test_the_neighbours_of_a_cancelled_job_are_handed_back_without_cost(
     eventually(lambda: runs(tmp_path, "neighbour") == 1)
     queue.cancel(stuck, "not needed any more")
     eventually(lambda: queue.get_state(stuck) == "failed")
-    eventually(lambda: queue.get_state(neighbour) == "completed")
+    eventually(lambda: is_done(queue, neighbour))
     ended, other = queue.get_job(stuck), queue.get_job(neighbour)
     assert ended is not None
-    assert other is not None
     assert ended.failed_reason == "not needed any more"
     assert runs(tmp_path, "stuck") == 1, "a cancelled job is not tried again"
-    assert other.attempts_made == 1
-    assert other.stalled_counter == 0
+    if other is not None:  # the lease plane keeps no completed jobs
+        assert other.attempts_made == 1
+        assert other.stalled_counter == 0
 
 
 def test_cancel_over_the_command_line_ends_the_job(

@@ -13,9 +13,12 @@ from typing import Any
 
 import psutil
 
+from echomq_pool import SyncQueue
+from echomq_pool.plane.lease_keys import LeaseKeys
 from echomq_pool.supervisor.control import ControlError, call
 from tests.support.waiting import eventually
 
+PLANES = ("lock", "lease")
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -126,3 +129,13 @@ class PoolProcess:
                 process.kill()
             except psutil.NoSuchProcess:
                 pass
+
+
+def plane_of(queue: SyncQueue) -> str:
+    """The plane on which a queue was opened."""
+    return "lease" if isinstance(queue.keys, LeaseKeys) else "lock"
+
+
+def is_done(queue: SyncQueue, job_id: str) -> bool:
+    """Whether a job is completed; the lease plane keeps nothing of it."""
+    return queue.get_job(job_id) is None if plane_of(queue) == "lease" else queue.get_state(job_id) == "completed"
