@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 
 from echomq_pool.config.schema import PoolConfig, from_plain, to_plain
 from echomq_pool.errors import ConfigError
-from echomq_pool.supervisor.spawn import fork_masked, reset_signals, resolve
+from echomq_pool.supervisor.quiet import reset_signals
+from echomq_pool.supervisor.spawn import fork_masked, resolve
 
 
 class Loader:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from collections.abc import Iterator
@@ -86,7 +87,7 @@ def test_one_finish_among_many_old_jobs_clears_a_bounded_number_of_them(
                 job = queue.add("job", {"ms": 1, "folder": str(tmp_path)}).id
                 eventually(lambda j=job: queue.get_state(str(j)) == "completed")
                 sizes.append(client.zcard(base + "completed"))
-            removed = [before - after for before, after in zip(sizes, sizes[1:], strict=False)]
+            removed = [before - after for before, after in itertools.pairwise(sizes)]
             assert max(removed) <= 1_000, "one finish removes at most the protocol's 1000"
             assert sizes[-1] <= 100
             assert len(client.keys(base + "old-*")) <= sizes[-1]
