@@ -8,6 +8,7 @@ that decides is in the operations, written once.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -20,7 +21,7 @@ from echomq_pool.plane.calls import Arg, Call, Calls
 from echomq_pool.plane.codes import Code, error_of
 from echomq_pool.plane.keys import QueueKeys
 from echomq_pool.plane.repeat import RULES, Rule
-from echomq_pool.redisio.scripts import Script
+from echomq_pool.redisio.scripts import Script, ScriptLibrary, load_library
 
 T = TypeVar("T")
 
@@ -110,6 +111,12 @@ class Library(Protocol):
     """Scripts by name."""
 
     def __getitem__(self, name: str, /) -> Script: ...
+
+
+@functools.cache
+def library() -> ScriptLibrary:
+    """The scripts, read once per process: a web application may make a queue per request."""
+    return load_library()
 
 
 class AsyncDriver:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from echomq_pool.api.ask import over_link
+from echomq_pool.api.ask import library, over_link
 from echomq_pool.api.job import Job
 from echomq_pool.api.operations import Operations
 from echomq_pool.api.ops_flow import FlowOps, Found
@@ -20,7 +21,13 @@ from echomq_pool.config.schema import RedisConfig
 from echomq_pool.plane import adding
 from echomq_pool.plane.keys import tagged
 from echomq_pool.redisio.link import Link
-from echomq_pool.redisio.scripts import load_library
+from echomq_pool.redisio.scripts import Script
+
+
+@functools.cache
+def flow_script() -> Script:
+    """The script that adds flows, put together once per process."""
+    return adding.flow_script(library())
 
 
 @dataclass(slots=True)
@@ -63,10 +70,10 @@ class FlowProducer:
         self._hash_tag = hash_tag
         self._clock = clock
         self._telemetry = telemetry
-        self._library = load_library()
+        self._library = library()
         self._link = Link(self._config, name=f"{prefix}:flow-producer", clock=clock, scripts=self._library)
         self._queues: dict[tuple[str, str, bool], Queue] = {}
-        self._ops = FlowOps(adding.flow_script(self._library), self._ops_of, clock.now_ms)
+        self._ops = FlowOps(flow_script(), self._ops_of, clock.now_ms)
         self._started = False
 
     async def __aenter__(self) -> FlowProducer:

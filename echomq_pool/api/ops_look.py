@@ -93,18 +93,20 @@ class LookOps(Base):
         )
 
     def prometheus(self, labels: Mapping[str, str]) -> Op[str]:
-        """The sizes as Prometheus text, under BullMQ's name of the gauge."""
+        """Sizes and totals as Prometheus text, under BullMQ's names."""
         sizes = yield from self.counts(())
         extra = "".join(f', {name}="{_escaped(value)}"' for name, value in labels.items())
-        queue = _escaped(self.keys.wire_name)
+        queue = f'queue="{_escaped(self.keys.wire_name)}"'
         rows = [
-            f'bullmq_job_count{{queue="{queue}", state="{state}"{extra}}} {n}' for state, n in sizes.items()
-        ]
-        head = [
             "# HELP bullmq_job_count Number of jobs in the queue by state",
             "# TYPE bullmq_job_count gauge",
         ]
-        return "\n".join([*head, *rows]) + "\n"
+        rows += [f'bullmq_job_count{{{queue}, state="{state}"{extra}}} {n}' for state, n in sizes.items()]
+        for kind in ("completed", "failed"):
+            name, total = f"bullmq_job_{kind}_total", (yield from self.metrics(kind, 0, 0)).count
+            rows += [f"# HELP {name} Total number of {kind} jobs", f"# TYPE {name} counter"]
+            rows.append(f"{name}{{{queue}{extra}}} {total}")
+        return "\n".join(rows) + "\n"
 
     def clients(self, role: str) -> Op[list[dict[str, str]]]:
         """Connections whose names say that they work this queue ("w") or read its events ("qe")."""

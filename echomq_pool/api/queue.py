@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, ClassVar
 
-from echomq_pool.api.ask import Op, T, over_link
+from echomq_pool.api.ask import Op, T, library, over_link
 from echomq_pool.api.job import Job
 from echomq_pool.api.operations import Operations
 from echomq_pool.api.ops_add import record_of
@@ -24,7 +24,6 @@ from echomq_pool.plane.calls import Calls
 from echomq_pool.plane.keys import QueueKeys
 from echomq_pool.plane.lock import LockPlane
 from echomq_pool.redisio.link import Link
-from echomq_pool.redisio.scripts import ScriptLibrary, load_library
 
 LIBRARY_NAME = "echomq-pool"
 
@@ -83,7 +82,7 @@ class Queue(QueueVerbs):
         self.keys = QueueKeys(prefix, name, hash_tag)
         self.name = name
         self._config = redis or server_of(url)
-        self._library: ScriptLibrary = load_library()
+        self._library = library()
         self._clock = clock
         self._telemetry = telemetry
         options = PlaneOptions()

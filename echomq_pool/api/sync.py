@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import redis
 
-from echomq_pool.api.ask import Op, T
+from echomq_pool.api.ask import Op, T, library
 from echomq_pool.api.job_view import JobView
 from echomq_pool.api.operations import Operations
 from echomq_pool.api.ops_add import record_of
@@ -29,7 +29,6 @@ from echomq_pool.plane.base import JobRecord, PlaneOptions
 from echomq_pool.plane.calls import Calls
 from echomq_pool.plane.events import decode
 from echomq_pool.plane.keys import QueueKeys
-from echomq_pool.redisio.scripts import load_library
 
 
 class SyncQueue(SyncQueueVerbs):
@@ -78,7 +77,7 @@ class SyncQueue(SyncQueueVerbs):
         self._max_len_events = _positive("max_len_events", max_len_events)
         self._own_client = client is None
         self._client = client_of(redis or server_of(url)) if client is None else shared(client)
-        self._driver = SyncDriver(self._client, load_library())
+        self._driver = SyncDriver(self._client, library())
         self._clock = clock
         self._telemetry = telemetry
         self._opened = False  # whether it was asked that the queue is this plane's

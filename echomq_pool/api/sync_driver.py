@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any
 
@@ -30,7 +29,7 @@ class SyncDriver:
     def __init__(self, client: Any, library: ScriptLibrary) -> None:
         self._client = client
         self._library = library
-        self._loaded = threading.Event()
+        self._loaded: set[str] = set()  # by name; several threads may load one, which does no harm
 
     def run(self, operation: Op[T]) -> T:
         try:
@@ -52,7 +51,7 @@ class SyncDriver:
 
     def _pipelined(self, batch: list[Ask]) -> list[Any]:
         """One write for all; calls whose script was not loaded never ran and are sent again alone."""
-        self._load()
+        self._load(batch)
         try:
             with self._client.pipeline(transaction=False) as pipe:
                 for ask in batch:
@@ -95,16 +94,16 @@ class SyncDriver:
     def _script(self, what: Call | Made) -> Script:
         return what.script if isinstance(what, Made) else self._library[what.script]
 
-    def _load(self) -> None:
+    def _load(self, batch: list[Ask]) -> None:
         """Scripts are loaded before a pipeline needs them; a flush since then shows as NOSCRIPT."""
-        if self._loaded.is_set():
-            return
+        scripts = [self._script(ask.what) for ask in batch if isinstance(ask.what, Call | Made)]
+        new = {script.name: script for script in scripts if script.name not in self._loaded}
         try:
-            for script in self._library.values():
+            for script in new.values():
                 self._client.script_load(script.text)
         except redis.RedisError as error:
             raise _translated(error, sent=False) from error
-        self._loaded.set()
+        self._loaded.update(new)
 
 
 def client_of(config: RedisConfig) -> Any:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from echomq_pool.api.flow import flow_span, queue_key
+from echomq_pool.api.ask import library
+from echomq_pool.api.flow import flow_script, flow_span, queue_key
 from echomq_pool.api.operations import Operations
 from echomq_pool.api.ops_flow import FlowOps, Found
 from echomq_pool.api.queue import server_of
@@ -18,8 +19,6 @@ from echomq_pool.api.sync_job import SyncJob
 from echomq_pool.api.telemetry import ProducerTelemetry
 from echomq_pool.clock import SYSTEM_CLOCK, Clock
 from echomq_pool.config.schema import RedisConfig
-from echomq_pool.plane import adding
-from echomq_pool.redisio.scripts import load_library
 
 
 @dataclass(slots=True)
@@ -50,10 +49,9 @@ class SyncFlowProducer:
         self._telemetry = telemetry
         self._own_client = client is None
         self._client = client_of(redis or server_of(url)) if client is None else shared(client)
-        library = load_library()
-        self._driver = SyncDriver(self._client, library)
+        self._driver = SyncDriver(self._client, library())
         self._queues: dict[tuple[str, str, bool], SyncQueue] = {}
-        self._ops = FlowOps(adding.flow_script(library), self._ops_of, clock.now_ms)
+        self._ops = FlowOps(flow_script(), self._ops_of, clock.now_ms)
 
     def __enter__(self) -> SyncFlowProducer:
         return self

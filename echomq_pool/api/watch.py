@@ -142,6 +142,10 @@ class Watch:
                 over, value = await self._look(job_id)
             except LinkError:
                 return
+            except JobMissing as error:
+                # It may have ended and gone since the last read: then its event tells the value.
+                self._take([(b"", await self._since(self._position))])
+                self._end(job_id, error, None)
             except PoolError as error:
                 self._end(job_id, error, None)
             else:
