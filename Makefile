@@ -1,4 +1,4 @@
-# One word each:  make demo | test | check | bench | soak | clean
+# One word each:  make demo | test | check | bench | compare | soak | clean
 # Everything is set up on the way; what only the system can install is named with the command that installs it.
 
 SHELL := /bin/bash
@@ -26,14 +26,15 @@ define need
 		fi; }
 endef
 
-.PHONY: help setup demo test check lint types format bench soak build clean system npm
+.PHONY: help setup demo test check lint types format bench bench-full compare soak build clean system npm
 
 help:
 	@echo "make demo     run a pool on an embedded server and kill a worker in the middle"
 	@echo "make test     every test that takes seconds"
 	@echo "make check    format, lint, types, tests"
 	@echo "make soak     every test that takes minutes"
-	@echo "make bench    the benchmarks"
+	@echo "make bench    the benchmarks, the set of some minutes; bench-full: all of them"
+	@echo "make compare  the same work by other libraries, each in a throw-away environment"
 
 setup: $(STAMP)
 
@@ -63,13 +64,19 @@ demo: $(STAMP)
 	@$(BIN)/python -m echomq_pool.demo
 
 test: $(STAMP) npm
-	$(PYTEST) -m "not soak" --ignore=benchmarks $(PYTEST_ARGS)
+	$(PYTEST) -m "not soak" $(PYTEST_ARGS)
 
 soak: $(STAMP) npm
 	$(PYTEST) -m soak --timeout 1800 $(PYTEST_ARGS)
 
-bench: $(STAMP)
-	$(PYTEST) benchmarks --timeout 1800 $(PYTEST_ARGS)
+bench: $(STAMP) npm
+	$(PYTEST) --benchmark --quick -q $(PYTEST_ARGS)
+
+bench-full: $(STAMP) npm
+	$(PYTEST) --benchmark -q $(PYTEST_ARGS)
+
+compare: $(STAMP) npm
+	$(BIN)/python -m benchmarks.compare $(COMPARE_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
