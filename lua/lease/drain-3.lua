@@ -5,12 +5,17 @@
      Returns how many. ]]
 local call, base, loud = redis.call, KEYS[1], false
 --- @include "lease_drain"
-local count = drain_set(KEYS[2])
-for _, group in ipairs(all_lanes()) do
-  count = count + drain_set(lane_of(group))
-  unring_lane(group)
-end
-if KEYS[3] then
-  count = count + drain_set(KEYS[3])
-end
+local count = 0
+-- A parent whose last child goes here waits from then on, so it goes, too.
+repeat
+  local before = count
+  count = count + drain_set(KEYS[2])
+  for _, group in ipairs(all_lanes()) do
+    count = count + drain_set(lane_of(group))
+    unring_lane(group)
+  end
+  if KEYS[3] then
+    count = count + drain_set(KEYS[3])
+  end
+until count == before
 return count

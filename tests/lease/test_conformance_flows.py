@@ -230,8 +230,17 @@ async def test_a_child_that_is_removed_keeps_nobody_waiting(bench: LeaseBench) -
     tree = Tree(bench)
     await bench.flows.add(tree.node("parent", tree.node("a"), tree.node("b")))
     await bench.queue.remove_job(tree["a"])
-    assert await bench.queue.drain() == 1
+    assert await bench.queue.get_job_state(tree["parent"]) == "awaiting_children"
+    await bench.queue.remove_job(tree["b"])
     assert await bench.queue.get_job_state(tree["parent"]) == "pending"
+
+
+async def test_draining_the_children_drains_the_parent_that_they_freed(bench: LeaseBench) -> None:
+    tree = Tree(bench)
+    await bench.flows.add(tree.node("top", tree.node("parent", tree.node("a"), tree.node("b"))))
+    assert await bench.queue.drain() == 4
+    bench.client.delete(bench.keys.key("wake"))
+    assert bench.dump() == {}
 
 
 async def test_a_child_that_died_ignored_and_is_tried_again_counts_once(bench: LeaseBench) -> None:
