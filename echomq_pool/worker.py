@@ -242,6 +242,11 @@ class Worker:
         """Stops a job that runs here; it fails with `reason` and is not retried. BullMQ: `cancelJob`."""
         self._inside().on_message(Cancel(self.queue, job_id, reason))
 
+    def cancel_all(self, reason: str = "cancelled") -> None:
+        """Stops every job that runs here. BullMQ: `cancelAllJobs`."""
+        for run in list(self._inside().ledger):
+            self.cancel(run.record.id, reason)
+
     async def rate_limit(self, duration_ms: int) -> None:
         """Stops the queue's takes for `duration_ms`, where a maximum is set. BullMQ: `rateLimit`."""
         await self._source().plane.rate_limit(duration_ms)

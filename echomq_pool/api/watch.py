@@ -143,14 +143,22 @@ class Watch:
             except LinkError:
                 return
             except JobMissing as error:
-                # It may have ended and gone since the last read: then its event tells the value.
-                self._take([(b"", await self._since(self._position))])
+                if not await self._catch_up():
+                    return
                 self._end(job_id, error, None)
             except PoolError as error:
                 self._end(job_id, error, None)
             else:
                 if over:
                     self._end(job_id, None, value)
+
+    async def _catch_up(self) -> bool:
+        """A job that is gone may have ended since the last read: then its event tells the value."""
+        try:
+            self._take([(b"", await self._since(self._position))])
+        except LinkError:
+            return False
+        return True
 
     def _end(self, job_id: str, error: Exception | None, value: Any) -> None:
         for future in self._waits.get(job_id, set()):

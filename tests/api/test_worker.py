@@ -133,6 +133,12 @@ async def test_a_running_job_is_cancelled(server: Server, queue: Queue) -> None:
         worker.cancel(job.id, "not needed")
         with pytest.raises(JobFailed, match="not needed"):
             await job.wait_until_finished(10)
+        started.clear()
+        other = await queue.add("n", attempts=5)
+        await started.wait()
+        worker.cancel_all("closing time")
+        with pytest.raises(JobFailed, match="closing time"):
+            await other.wait_until_finished(10)
 
 
 async def test_closing_waits_for_what_runs_or_hands_it_back(server: Server, queue: Queue) -> None:
