@@ -90,6 +90,7 @@ class Worker:
         drain_delay_ms: one blocking wait on an empty queue.
         limiter: (max, duration_ms): at most so many starts over all workers of the queue.
         remove_on_complete, remove_on_fail: True, False, how many to keep, or {count, age (s), limit}.
+        metrics_points: minutes of finished jobs per minute kept for `Queue.get_metrics`; 0 = none.
         middleware: callables around every job, see `echomq_pool.api.middleware`.
 
     Raises:
@@ -117,6 +118,7 @@ class Worker:
         limiter: tuple[int, int] | None = None,
         remove_on_complete: Any = False,
         remove_on_fail: Any = False,
+        metrics_points: int = 0,
         middleware: Sequence[Any] = (),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -138,6 +140,7 @@ class Worker:
             limiter=None if limiter is None else _limiter(limiter),
             remove_on_complete=_keep("remove_on_complete", remove_on_complete),
             remove_on_fail=_keep("remove_on_fail", remove_on_fail),
+            metrics_points=_whole("metrics_points", metrics_points, 0),
         )
         config = PoolConfig(
             name=name or "worker",

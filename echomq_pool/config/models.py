@@ -149,6 +149,7 @@ class Defaults(Table):
     remove_on_complete: Keep = Field(default_factory=Keep)
     remove_on_fail: Keep = Field(default_factory=Keep)
     limiter: Limiter | None = None
+    metrics_points: Annotated[int, BeforeValidator(kinds.whole(0, 100_000))] = 0
     preload: Flag = False
     strategy: Annotated[str, BeforeValidator(kinds.word("one_for_one", "one_for_all", "rest_for_one"))] = ""
     max_restarts: Restarts = 0

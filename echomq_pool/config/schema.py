@@ -112,6 +112,7 @@ class WorkersConfig:
     remove_on_complete: KeepConfig = field(default_factory=KeepConfig)
     remove_on_fail: KeepConfig = field(default_factory=KeepConfig)
     limiter: LimiterConfig | None = None
+    metrics_points: int = 0  # minutes of finished jobs per minute kept in the server; 0 = none
     preload: bool = False
     plane: str = "lock"  # lock | lease
     batch: int = 64  # lease plane: jobs per claim

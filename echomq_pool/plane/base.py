@@ -105,6 +105,7 @@ class PlaneOptions:
             limiter=workers.limiter,
             keep_completed=workers.remove_on_complete,
             keep_failed=workers.remove_on_fail,
+            metrics_points=workers.metrics_points,
             max_stalled_count=workers.max_stalled_count,
             stalled_interval_ms=workers.stalled_interval_ms,
             recovery=workers.recovery,

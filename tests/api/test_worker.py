@@ -242,6 +242,15 @@ async def test_finished_jobs_are_kept_as_the_worker_says(server: Server, queue: 
         assert len(await queue.get_completed()) == 2
 
 
+async def test_finished_jobs_are_counted_per_minute(server: Server, queue: Queue) -> None:
+    async with Worker(queue.name, echo, url=server.url, metrics_points=60):
+        jobs = await queue.add_bulk([("n", None)] * 3)
+        await asyncio.gather(*(job.wait_until_finished(10) for job in jobs))
+        found = await queue.get_metrics("completed")
+    assert (found.count, found.prev_count, found.points) == (3, 0, [])
+    assert found.prev_ts > 0
+
+
 async def _done(queue: Queue, job_id: str) -> bool:
     return await queue.get_state(job_id) in ("completed", "unknown")
 
