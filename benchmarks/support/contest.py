@@ -82,6 +82,7 @@ class Contestant:
         self.settings = ""
         self._options: dict[str, str] = {}
         self._running: list[psutil.Process] = []
+        self._groups: list[int] = []
 
     @contextmanager
     def turn(self, concurrency: int = 32, *, quickest: bool = False) -> Iterator[None]:
@@ -131,6 +132,7 @@ class Contestant:
         )  # fmt: skip
         log.close()
         self._running.append(process)
+        self._groups.append(process.pid)
 
     def restart_what_ended(self) -> None:
         """What an init system does for those that end when one of their processes is killed."""
@@ -154,6 +156,12 @@ class Contestant:
 
     def end(self) -> None:
         family = self.tree()
+        for group in self._groups:  # orphans of a killed parent too: they would eat the next turn's jobs
+            try:
+                os.killpg(group, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self._groups.clear()
         for process in family:
             try:
                 process.kill()
