@@ -3,7 +3,13 @@
 --- @include "lease_job"
 --- @include "lease_leave"
 --- @include "lease_tell"
---- @include "lease_flow"
+
+-- Few jobs have a parent, and what deals with one is made when it is needed.
+local function family()
+  --- @include "lease_flow"
+  return tell_parent_done, tell_parent_dead
+end
+
 local function free_dedup(job)
   if job.deid and call('GET', base .. 'de:' .. job.deid) == job.id then
     call('DEL', base .. 'de:' .. job.deid)
@@ -26,7 +32,8 @@ end
 -- A child that is taken away by an operator keeps nobody waiting.
 local function remove_row(job)
   if job.parent then
-    tell_parent_dead(job, 'id', 'removed')
+    local _, tell_dead = family()
+    tell_dead(job, 'id', 'removed')
   end
   delete_row(job)
 end
@@ -34,7 +41,7 @@ end
 local function complete(job, result)
   leave(job)
   if job.parent then
-    tell_parent_done(job, result or job.id)
+    family()(job, result or job.id)
   end
   delete_row(job)
   tell('completed', job.id, 'result', result)
@@ -48,7 +55,8 @@ local function bury(job, reason, ...)
   call('HINCRBY', base .. 'metrics:failed', 'count', '1')
   free_dedup(job)
   if job.parent then
-    tell_parent_dead(job, job.policy or 'fp', reason)
+    local _, tell_dead = family()
+    tell_dead(job, job.policy or 'fp', reason)
   end
   tell('failed', job.id, 'reason', reason)
 end

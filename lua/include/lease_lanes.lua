@@ -1,15 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- Lanes: one sorted set per group. The ring lists exactly the lanes that can be served now, each once: not empty,
 -- not paused, below their ceiling. `base` is the queue base.
+--- @include "lease_wake"
 local function lane_of(group)
   return base .. 'g:' .. group .. ':pending'
-end
-
--- One token wakes one parked consumer, who passes it on when it leaves work behind; `most` may lie there at once.
-local function push_wake(most)
-  if call('LLEN', base .. 'wake') < most then
-    call('LPUSH', base .. 'wake', '1')
-  end
 end
 
 -- For every verb that may make a lane servable.

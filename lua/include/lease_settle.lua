@@ -22,6 +22,7 @@ local function requeue(job, ...)
   leave(job)
   call('HSET', job.row, 'state', 'pending', 'spent', job.attempts, ...)
   call('DEL', job.row .. ':lock')
+  --- @include "lease_ready"
   put_ready(job.id, job.group)
   tell('waiting', job.id)
   return 'pending'

@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: MIT
 -- Takes one job out of active because its holder is dead, and counts that: pending again, or dead past the limit.
+--- @include "lease_ready"
 --- @include "lease_end"
 local function stall(id, allowed, ...)
   local job = load_job(id)

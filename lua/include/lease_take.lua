@@ -2,9 +2,9 @@
 -- Claims up to `want` jobs for one owner: first a turn of the ring, lane by lane by weight, then the flat jobs.
 -- Respects the pause, the concurrency and the rate of the queue. A claimer that leaves work behind passes the wake
 -- token on. Answers { rows of [id, flat row], ms until the rate window ends, due ms of the next scheduled job }.
---- @include "lease_claim"
---- @include "lease_visit"
+--- @include "lease_pop"
 --- @include "lease_tell"
+--- @include "lease_wake"
 local function mark_whole(id, owner)
   local row = base .. 'job:' .. id
   local flat = call('HGETALL', row)
@@ -33,6 +33,7 @@ local function mark_whole(id, owner)
 end
 
 local function take_from_lanes(want, lease, owner, rows)
+  --- @include "lease_visit"
   while #rows < want do
     local group, popped = visit_lane(function(group)
       return math.min(weight_of(group), want - #rows)

@@ -4,6 +4,7 @@
      ARGV none
      Returns how many. ]]
 local call, base, loud = redis.call, KEYS[1], false
+--- @include "lease_lanes"
 --- @include "lease_drain"
 local count = 0
 -- A parent whose last child goes here waits from then on, so it goes, too.

@@ -3,6 +3,7 @@
      ARGV[1] queue base   ARGV[2] group
      Returns how many. ]]
 local call, base, loud = redis.call, ARGV[1], false
+--- @include "lease_lanes"
 --- @include "lease_drain"
 local count = drain_set(KEYS[1])
 unring_lane(ARGV[2])

@@ -19,48 +19,57 @@
 ]]
 local call, base, loud = redis.call, ARGV[1], ARGV[2] == '1'
 --- @include "lease_once"
---- @include "lease_settle"
---- @include "lease_take"
+--- @include "lease_end"
 local completed = 0
 
-local verbs = {}
-function verbs.complete(job, op)
-  complete(job, op[4])
-  completed = completed + 1
-  return 'completed'
-end
-function verbs.retry(job, op)
-  return retry(job, op[4], op[5], op[6], clock_once(), unpack(op[7]))
-end
-function verbs.requeue(job, op)
-  return requeue(job, unpack(op[4]))
-end
-function verbs.delay(job, op)
-  leave(job)
-  local at = op[4] == 'at' and op[5] or clock_once() + op[5]
-  if op[6] == 1 then
-    return schedule(job, at, unpack(op[7]))
+-- Most operations complete; the others are made when the first of them comes.
+local function other_verbs()
+  --- @include "lease_settle"
+  local verbs = {}
+  function verbs.retry(job, op)
+    return retry(job, op[4], op[5], op[6], clock_once(), unpack(op[7]))
   end
-  return schedule(job, at, 'budget_base', raised(job), unpack(op[7]))
-end
-function verbs.release(job)
-  return requeue(job, 'budget_base', raised(job))
+  function verbs.requeue(job, op)
+    return requeue(job, unpack(op[4]))
+  end
+  function verbs.delay(job, op)
+    leave(job)
+    local at = op[4] == 'at' and op[5] or clock_once() + op[5]
+    if op[6] == 1 then
+      return schedule(job, at, unpack(op[7]))
+    end
+    return schedule(job, at, 'budget_base', raised(job), unpack(op[7]))
+  end
+  function verbs.release(job)
+    return requeue(job, 'budget_base', raised(job))
+  end
+  return verbs
 end
 
-local words = {}
+local words, verbs = {}, nil
 for i, op in ipairs(cmsgpack.unpack(ARGV[3])) do
   local job, why = held(op[2], op[3])
-  words[i] = job and verbs[op[1]](job, op) or why
+  if not job then
+    words[i] = why
+  elseif op[1] == 'complete' then
+    complete(job, op[4])
+    completed, words[i] = completed + 1, 'completed'
+  else
+    verbs = verbs or other_verbs()
+    words[i] = verbs[op[1]](job, op)
+  end
 end
 if completed > 0 then
   call('HINCRBY', base .. 'metrics:completed', 'count', completed)
 end
 local size = tonumber(ARGV[4])
 if size > 0 then
+  --- @include "lease_take"
   return { words, take_many(size, tonumber(ARGV[5]), ARGV[6], ARGV[7], ARGV[8]) }
 end
 -- Room under the ceiling of the queue: somebody may be parked for it.
 if call('HEXISTS', base .. 'meta', 'concurrency') == 1 and call('EXISTS', base .. 'pending', base .. 'ring') > 0 then
+  --- @include "lease_wake"
   push_wake(1)
 end
 return { words }
