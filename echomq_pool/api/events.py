@@ -63,8 +63,13 @@ class QueueEvents:
         self.keys = QueueKeys(prefix, name, hash_tag)
         self.name = name
         self._key = self.keys.key("events")
+        config = redis or server_of(url)
         self._link = Link(
-            redis or server_of(url), name=self.keys.events_client_name(), clock=clock, blocking=True
+            config,
+            name=self.keys.events_client_name(),
+            clock=clock,
+            blocking=True,
+            slot_key=self._key if config.cluster else None,
         )
         self._from = _checked(last_event_id)
         self._gaps: GapFinder | None = None

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from echomq_pool.api.queue import Queue, server_of
+from echomq_pool.api.lease_queue import Queue
+from echomq_pool.api.queue import server_of
 from echomq_pool.api.sync_job import SyncJob
 from echomq_pool.config.schema import RedisConfig
 from echomq_pool.errors import InputError
@@ -43,10 +44,10 @@ class Producers:
     """The queues that tasks have used so far: asynchronous ones per event loop, synchronous ones per process."""
 
     target: Target | None = None
-    _by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Queue]] = field(
+    _by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], Queue]] = field(
         default_factory=WeakKeyDictionary
     )
-    _sync: dict[tuple[int, str], SyncProducer] = field(default_factory=dict)
+    _sync: dict[tuple[int, str, str], SyncProducer] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def connect(
@@ -61,26 +62,29 @@ class Producers:
         self._by_loop.clear()
         self._sync.clear()
 
-    async def queue(self, name: str) -> Queue:
+    async def queue(self, name: str, plane: str = "lock") -> Queue:
         """The asynchronous queue of the running loop."""
         queues = self._by_loop.setdefault(asyncio.get_running_loop(), {})
-        if name not in queues:
+        key = (name, plane)
+        if key not in queues:
             target = self._told()
-            queues[name] = Queue(name, redis=target.redis, prefix=target.prefix, hash_tag=target.hash_tag)
-            await queues[name].start()
-        return queues[name]
+            queues[key] = Queue(
+                name, plane=plane, redis=target.redis, prefix=target.prefix, hash_tag=target.hash_tag
+            )
+            await queues[key].start()
+        return queues[key]
 
-    def sync_queue(self, name: str) -> SyncProducer:
+    def sync_queue(self, name: str, plane: str = "lock") -> SyncProducer:
         """The synchronous queue of this process; a fork opens its own."""
         with self._lock:
-            key = (os.getpid(), name)
+            key = (os.getpid(), name, plane)
             if key not in self._sync:
                 target = self._told()
                 # Imported at its first use: a worker's tasks module imports this one, and its process is to stay
                 # small (redis-py costs every worker 30 MB).
-                module = importlib.import_module("echomq_pool.api.sync")
+                module = importlib.import_module("echomq_pool.api.sync_lease")
                 self._sync[key] = module.SyncQueue(
-                    name, redis=target.redis, prefix=target.prefix, hash_tag=target.hash_tag
+                    name, plane=plane, redis=target.redis, prefix=target.prefix, hash_tag=target.hash_tag
                 )
             return self._sync[key]
 

@@ -91,7 +91,11 @@ class Queue(QueueVerbs):
         self._max_len_events = _positive("max_len_events", max_len_events)
         self._own_link = link is None
         self._link = link or Link(
-            self._config, name=f"{self.keys.qualified}:producer", clock=clock, scripts=self._library
+            self._config,
+            name=f"{self.keys.qualified}:producer",
+            clock=clock,
+            scripts=self._library,
+            slot_key=self._slot_key(),
         )
         self._plane = LockPlane(self._link, self.keys, self._library, options, clock)
         self._blocking: Link | None = None
@@ -180,6 +184,10 @@ class Queue(QueueVerbs):
             self._opened = True
         return await over_link(self._link, self._library).run(operation)
 
+    def _slot_key(self) -> str | None:
+        """In a cluster a connection goes to the node of one slot: the queue's."""
+        return self.keys.key("meta") if self._config.cluster else None
+
     async def _position(self) -> str:
         return await self._run(self._ops.position())
 
@@ -192,7 +200,9 @@ class Queue(QueueVerbs):
     async def _open_blocking(self) -> Link:
         if self._blocking is None:
             name = self.keys.events_client_name()
-            self._blocking = Link(self._config, name=name, clock=self._clock, blocking=True)
+            self._blocking = Link(
+                self._config, name=name, clock=self._clock, blocking=True, slot_key=self._slot_key()
+            )
             await self._blocking.start()
         return self._blocking
 

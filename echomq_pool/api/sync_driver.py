@@ -10,6 +10,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 from redis.retry import Retry
+from redis.sentinel import Sentinel
 
 from echomq_pool.api.ask import TRIES, Ask, Made, Op, T
 from echomq_pool.api.watch import BLOCK_MS
@@ -29,6 +30,7 @@ class SyncDriver:
     def __init__(self, client: Any, library: ScriptLibrary) -> None:
         self._client = client
         self._library = library
+        self._maps = str(client.connection_pool.connection_kwargs.get("protocol")) == "3"
         self._loaded: set[str] = set()  # by name; several threads may load one, which does no harm
 
     def run(self, operation: Op[T]) -> T:
@@ -56,7 +58,7 @@ class SyncDriver:
             with self._client.pipeline(transaction=False) as pipe:
                 for ask in batch:
                     pipe.execute_command(*self._command(ask))
-                replies = list(pipe.execute(raise_on_error=False))
+                replies = [self._read(reply) for reply in pipe.execute(raise_on_error=False)]
         except (redis.ConnectionError, redis.TimeoutError) as error:
             raise _translated(error, sent=True) from error
         lost = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
@@ -79,11 +81,15 @@ class SyncDriver:
 
     def _execute(self, ask: Ask) -> Any:
         try:
-            return self._client.execute_command(*self._command(ask))
+            return self._read(self._client.execute_command(*self._command(ask)))
         except NoScriptError:
             assert isinstance(ask.what, Call | Made)
             self._client.script_load(self._script(ask.what).text)
-            return self._client.execute_command(*self._command(ask))
+            return self._read(self._client.execute_command(*self._command(ask)))
+
+    def _read(self, reply: Any) -> Any:
+        """RESP3 has maps and sets where RESP2 has flat lists: operations know the latter."""
+        return _flattened(reply) if self._maps else reply
 
     def _command(self, ask: Ask) -> tuple[Any, ...]:
         what = ask.what
@@ -106,8 +112,20 @@ class SyncDriver:
         self._loaded.update(new)
 
 
+def _flattened(reply: Any) -> Any:
+    if isinstance(reply, dict):
+        return [_flattened(part) for pair in reply.items() for part in pair]
+    if isinstance(reply, list | set | tuple):
+        return [_flattened(part) for part in reply]
+    return reply
+
+
 def client_of(config: RedisConfig) -> Any:
-    """A client that answers in bytes, decodes nothing and never repeats a command by itself (law 6)."""
+    """A client that answers in bytes, decodes nothing and never repeats a command by itself (law 6).
+
+    Raises:
+        InputError: a cluster, which it cannot serve.
+    """
     options: dict[str, Any] = {
         "db": config.db,
         "username": config.username or None,
@@ -118,18 +136,31 @@ def client_of(config: RedisConfig) -> Any:
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
     }
+    if config.cluster:
+        raise InputError("redis.cluster: a synchronous producer does not speak to a cluster; use Queue")
+    if config.sentinels:
+        watchers = [(host, int(port)) for host, _, port in (s.rpartition(":") for s in config.sentinels)]
+        patience = {"socket_timeout": config.connect_timeout_ms / 1000}
+        make: Any = Sentinel  # redis-py leaves it without types
+        found = make(watchers, sentinel_kwargs=patience, **_secured(config, options))
+        return raw(found.master_for(config.master))
     if config.unix_path:
         return raw(redis.Redis(unix_socket_path=config.unix_path, **options))
-    if config.tls is not None:
-        options |= {
-            "ssl": True,
-            "ssl_ca_certs": config.tls.ca_file or None,
-            "ssl_certfile": config.tls.cert_file or None,
-            "ssl_keyfile": config.tls.key_file or None,
-            "ssl_cert_reqs": "required" if config.tls.verify else "none",
-            "ssl_check_hostname": config.tls.verify,
-        }
-    return raw(redis.Redis(host=config.host, port=config.port, **options))
+    return raw(redis.Redis(host=config.host, port=config.port, **_secured(config, options)))
+
+
+def _secured(config: RedisConfig, options: dict[str, Any]) -> dict[str, Any]:
+    """The options with those of TLS, where that is wanted."""
+    if config.tls is None:
+        return options
+    return options | {
+        "ssl": True,
+        "ssl_ca_certs": config.tls.ca_file or None,
+        "ssl_certfile": config.tls.cert_file or None,
+        "ssl_keyfile": config.tls.key_file or None,
+        "ssl_cert_reqs": "required" if config.tls.verify else "none",
+        "ssl_check_hostname": config.tls.verify,
+    }
 
 
 def shared(client: Any) -> Any:

@@ -26,6 +26,7 @@ from echomq_pool.api.signature import Arguments, ArgumentsError
 from echomq_pool.api.sync_job import SyncJob
 from echomq_pool.config.units import UnitError, duration_ms
 from echomq_pool.errors import InputError, PoolError
+from echomq_pool.plane.factory import PLANES
 from echomq_pool.plane.keys import check_queue_name
 
 __all__ = ["ArgumentsError", "Task", "UnknownTask", "find_task", "task", "tasks_of"]
@@ -39,12 +40,19 @@ class Task:
     """A function, its name, its queue and the options of its jobs. Calling it calls the function, here and now."""
 
     def __init__(
-        self, function: Callable[..., Any], name: str, queue: str, timeout_ms: int, options: Mapping[str, Any]
+        self,
+        function: Callable[..., Any],
+        name: str,
+        queue: str,
+        timeout_ms: int,
+        options: Mapping[str, Any],
+        plane: str = "lock",
     ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.name = name
         self.queue = queue
+        self.plane = plane
         self.timeout_ms = timeout_ms  # 0 = the worker's own limit
         self.options = options
         self.is_async = inspect.iscoroutinefunction(function)
@@ -60,7 +68,8 @@ class Task:
             InputError: an option that there is not, or cannot be.
         """
         check_options(options)
-        return Task(self.function, self.name, self.queue, self.timeout_ms, {**self.options, **options})
+        options = {**self.options, **options}
+        return Task(self.function, self.name, self.queue, self.timeout_ms, options, self.plane)
 
     async def enqueue(self, *args: Any, **kwargs: Any) -> Job:
         """Adds a job with these arguments.
@@ -70,12 +79,12 @@ class Task:
             InputError: there is no connection yet (`connect`), or an argument is no JSON.
         """
         given = self.arguments.bound(args, kwargs)
-        return await (await producers.queue(self.queue)).add(self.name, given, **self.options)
+        return await (await producers.queue(self.queue, self.plane)).add(self.name, given, **self.options)
 
     def enqueue_sync(self, *args: Any, **kwargs: Any) -> SyncJob:
         """The same for plain functions; blocks for the round trip."""
         given = self.arguments.bound(args, kwargs)
-        return producers.sync_queue(self.queue).add(self.name, given, **self.options)
+        return producers.sync_queue(self.queue, self.plane).add(self.name, given, **self.options)
 
     def run(self, job: Any) -> Any:
         """Calls the function with the job's arguments; of an `async def` this is its coroutine.
@@ -91,13 +100,14 @@ class Task:
 
 
 def task(
-    name: str = "", *, queue: str, timeout: str = "", **options: Any
+    name: str = "", *, queue: str, plane: str = "lock", timeout: str = "", **options: Any
 ) -> Callable[[Callable[..., Any]], Task]:
     """Makes a function a task.
 
     Args:
         name: the job name by which it is found; default is the function's own name.
         queue: where its jobs go.
+        plane: the queue's plane, `lock` or `lease`.
         timeout: how long a run may take, such as "30s"; past it the run is stopped and counts as failed. Default is
             the worker's own limit.
         options: of its jobs, as for `Queue.add`.
@@ -108,11 +118,13 @@ def task(
     if callable(name):
         raise InputError('task: expected @task("name", queue="orders"), got the function itself')
     check_queue_name(queue)
+    if plane not in PLANES:
+        raise InputError(f"plane: expected one of {', '.join(PLANES)}, got {plane!r}")
     limit_ms = _limit(timeout)
     check_options(options)
 
     def make(function: Callable[..., Any]) -> Task:
-        return Task(function, name or function.__name__, queue, limit_ms, options)
+        return Task(function, name or function.__name__, queue, limit_ms, options, plane)
 
     return make
 
