@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: MIT
+"""`Queue(plane="lease")` and its synchronous twin: the same verbs where the plane has them, refusals elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from echomq_pool import Queue, SyncQueue, connect, task
+from echomq_pool.api.lease_queue import LeaseQueue
+from echomq_pool.api.producers import producers
+from echomq_pool.errors import InputError, JobMissing, WrongPlane
+from echomq_pool.plane import branded
+from tests.support.servers import Server
+
+
+@pytest_asyncio.fixture
+async def queue(server: Server, queue_name: str) -> AsyncIterator[LeaseQueue]:
+    async with Queue(queue_name, plane="lease", url=server.url) as queue:
+        assert isinstance(queue, LeaseQueue)
+        yield queue
+
+
+@pytest.fixture
+def sync_queue(server: Server, queue_name: str) -> Iterator[SyncQueue]:
+    with SyncQueue(queue_name, plane="lease", url=server.url) as queue:
+        yield queue
+
+
+async def test_a_job_is_added_found_and_removed(queue: LeaseQueue) -> None:
+    """law 13; ids are branded and made here"""
+    job = await queue.add("pay", {"n": 1}, attempts=3, backoff=50, keep_logs=2)
+    assert branded.parse(job.id).namespace == "JOB"
+    found = await queue.get_job(job.id)
+    assert found is not None
+    assert (found.name, found.data, found.record.attempts) == ("pay", {"n": 1}, 3)
+    assert await found.state() == await queue.get_state(job.id) == "waiting"
+    assert [await found.log(row) for row in "abc"] == [1, 2, 2]
+    assert await queue.get_job_logs(job.id) == ["b", "c"]
+    await found.update_progress(40)
+    await found.update_data({"n": 2})
+    assert await found.refresh()
+    assert (found.progress, found.data) == (40, {"n": 2})
+    await found.remove()
+    assert await queue.get_job(job.id) is None
+    assert await queue.get_state(job.id) == "unknown"
+    with pytest.raises(JobMissing):
+        await queue.remove(job.id)
+
+
+async def test_counts_pause_drain_and_obliterate(queue: LeaseQueue) -> None:
+    """the queue's verbs"""
+    await queue.add_bulk([("a", {}), {"name": "b", "data": 1}, ("c", None, {"delay": 60_000})])
+    assert await queue.get_job_counts("waiting", "delayed") == {"waiting": 2, "delayed": 1}
+    assert await queue.count() == 3
+    await queue.pause()
+    assert await queue.is_paused()
+    assert await queue.wire.claim() is None
+    await queue.resume()
+    assert not await queue.is_paused()
+    await queue.set_global_concurrency(4)
+    assert await queue.get_global_concurrency() == 4
+    await queue.remove_global_concurrency()
+    assert await queue.get_global_concurrency() is None
+    await queue.drain(delayed=True)
+    assert await queue.count() == 0
+    await queue.add("d")
+    await queue.obliterate()
+    assert await queue.count() == 0
+    await queue.add("e")  # and it may be used again, on this plane
+    assert await queue.count() == 1
+
+
+async def test_an_id_or_a_deduplication_id_that_is_taken_adds_nothing(queue: LeaseQueue) -> None:
+    """lease-plane section 6, OPEN 13"""
+    first = await queue.add("a", 1, deduplication={"id": "once", "ttl": 60_000})
+    again = await queue.add("a", 2, deduplication={"id": "once"})
+    assert again.id == first.id == await queue.get_deduplication_job_id("once")
+    assert (await queue.add("b", 3, job_id=first.id)).id == first.id
+    assert await queue.count() == 1
+
+
+async def test_a_job_of_a_group_waits_in_its_lane(queue: LeaseQueue) -> None:
+    """lease-plane section 14"""
+    group = branded.Mint().new("PRT")
+    await queue.add("a", group=group)
+    await queue.add("b", group=group)
+    assert await queue.lanes.depth(group) == 2
+    assert (await queue.get_job_counts("waiting"))["waiting"] == 2
+    with pytest.raises(InputError, match="id"):
+        await queue.add("c", group="plain")
+
+
+async def test_a_dead_job_gets_a_fresh_budget_and_keeps_its_token(queue: LeaseQueue) -> None:
+    """the fencing token only grows"""
+    job = await queue.add("a")
+    claimed = await queue.wire.claim()
+    assert claimed is not None
+    assert await queue.wire.retry(job.id, claimed[2], 0, 1, "no") == "dead"
+    assert await queue.get_state(job.id) == "failed"
+    await job.retry()
+    again = await queue.wire.claim()
+    assert again is not None
+    assert again[2] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"priority": 2}, "use a lane"),
+        ({"lifo": True}, "order of their ids"),
+        ({"remove_on_complete": True}, "always removed"),
+        ({"parent": {"id": "1", "queue": "emq:{q}"}}, "flows"),
+        ({"deduplication": {"id": "x", "extend": True}}, "only id and ttl"),
+    ],
+)
+async def test_options_of_the_lock_plane_are_refused_with_the_reason(
+    queue: LeaseQueue, options: dict[str, Any], words: str
+) -> None:
+    """law 13"""
+    with pytest.raises(WrongPlane, match=words):
+        await queue.add("a", None, **options)
+    assert await queue.count() == 0
+
+
+async def test_verbs_of_the_lock_plane_are_refused_by_name(queue: LeaseQueue) -> None:
+    """law 13"""
+    job = await queue.add("a", delay=1000)
+    for refused in (
+        queue.get_completed(),
+        queue.clean(0),
+        queue.get_job_schedulers(),
+        job.promote(),
+        job.change_delay(1),
+    ):
+        with pytest.raises(WrongPlane, match="no such verb"):
+            await refused
+
+
+async def test_a_queue_belongs_to_one_plane_and_the_other_names_both(server: Server, queue_name: str) -> None:
+    """design, section 6; whichever came first"""
+    async with (
+        Queue(queue_name, plane="lease", url=server.url) as ours,
+        Queue(queue_name, url=server.url) as other,
+    ):
+        await ours.add("a")
+        with pytest.raises(WrongPlane, match=r"belongs to the lease plane.*on the lock plane"):
+            await other.add("a")
+    lock = queue_name + "-lock"
+    async with Queue(lock, url=server.url) as first:
+        await first.add("a")
+        with pytest.raises(WrongPlane, match=r"belongs to the lock plane.*on the lease plane"):
+            async with Queue(lock, plane="lease", url=server.url):
+                pass
+        assert await first.count() == 1
+
+
+def test_an_unknown_plane_a_prefix_and_a_name_are_refused(server: Server) -> None:
+    """law 13"""
+    with pytest.raises(InputError, match="expected 'lock' or 'lease'"):
+        Queue("q", plane="fast", url=server.url)
+    with pytest.raises(InputError, match="no other prefix"):
+        Queue("q", plane="lease", prefix="bull", url=server.url)
+    with pytest.raises(InputError, match="queue name"):
+        SyncQueue("a b", plane="lease", url=server.url)
+    with pytest.raises(InputError, match="plane: expected one of"):
+        task("x", queue="q", plane="fast")
+
+
+def test_the_synchronous_twin_does_the_same(sync_queue: SyncQueue) -> None:
+    """the same verbs, blocking"""
+    first, second = sync_queue.add_bulk([("a", {"n": 1}), ("b", {"n": 2})])
+    assert first.state() == sync_queue.get_state(second.id) == "waiting"
+    found = sync_queue.get_job(first.id)
+    assert found is not None
+    assert found.data == {"n": 1}
+    first.remove()
+    assert sync_queue.get_job(first.id) is None
+    assert sync_queue.count() == 1
+    with pytest.raises(WrongPlane, match="no such verb"):
+        sync_queue.get_waiting()
+    with pytest.raises(WrongPlane, match="no such verb"):
+        second.change_priority(1)
+
+
+def test_a_task_of_the_lease_plane_is_enqueued_there(server: Server, sync_queue: SyncQueue) -> None:
+    """`@task(…, plane="lease")`"""
+
+    @task("greet", queue=sync_queue.name, plane="lease")
+    def greet(who: str) -> str:
+        return f"hello {who}"
+
+    connect(server.url)
+    try:
+        job = greet.enqueue_sync("you")
+        assert branded.parse(str(job.id)).namespace == "JOB"
+        assert sync_queue.get_job_counts("waiting") == {"waiting": 1}
+    finally:
+        producers.close_sync()
+        producers.target = None
