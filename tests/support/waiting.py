@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 
-def eventually(condition: Callable[[], Any], *, within: float = 20.0, why: str = "") -> Any:
+def eventually(condition: Callable[[], Any], *, within: float = 30.0, why: str = "") -> Any:
     """Calls `condition` until it is true (its value is returned) or `within` seconds have passed."""
     deadline = time.monotonic() + within
     while True:
@@ -21,7 +21,7 @@ def eventually(condition: Callable[[], Any], *, within: float = 20.0, why: str =
 
 
 async def eventually_async(
-    condition: Callable[[], Awaitable[Any] | Any], *, within: float = 20.0, why: str = ""
+    condition: Callable[[], Awaitable[Any] | Any], *, within: float = 30.0, why: str = ""
 ) -> Any:
     """The same inside a loop; `condition` may be a coroutine function."""
     deadline = time.monotonic() + within
