@@ -20,6 +20,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any
 
+from echomq_pool.api.event_types import Other
+from echomq_pool.api.events import QueueEvents
 from echomq_pool.api.job import Job
 from echomq_pool.api.queue import server_of
 from echomq_pool.api.tasks import Task
@@ -35,6 +37,7 @@ from echomq_pool.ipc.channel import NO_SLOT, Channel, pair
 from echomq_pool.ipc.context import ChildContext
 from echomq_pool.ipc.messages import Cancel, Message, Stop
 from echomq_pool.plane.base import Nothing, Taken, block_ms
+from echomq_pool.plane.events import CANCEL_EVENT
 from echomq_pool.plane.keys import QueueKeys
 
 log = logging.getLogger("echomq.worker")
@@ -92,6 +95,7 @@ class Worker:
         remove_on_complete, remove_on_fail: True, False, how many to keep, or {count, age (s), limit}.
         metrics_points: minutes of finished jobs per minute kept for `Queue.get_metrics`; 0 = none.
         middleware: callables around every job, see `echomq_pool.api.middleware`.
+        listen: read the queue's events for `Queue.cancel`; costs a connection.
 
     Raises:
         InputError: an argument that cannot be used.
@@ -120,6 +124,7 @@ class Worker:
         remove_on_fail: Any = False,
         metrics_points: int = 0,
         middleware: Sequence[Any] = (),
+        listen: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.keys = QueueKeys(prefix, queue, hash_tag)
@@ -158,6 +163,12 @@ class Worker:
         self._running: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._paused = False
+        self._events: QueueEvents | None = None
+        if listen:
+            self._events = QueueEvents(
+                queue, redis=config.redis, prefix=prefix, hash_tag=hash_tag, clock=clock
+            )
+            self._events.on(Other, self._heard)
 
     async def __aenter__(self) -> Worker:
         await self.start()
@@ -189,6 +200,8 @@ class Worker:
             if self._sweep_ms:
                 self.start_stalled_check()
         await self.wait_until_ready()
+        if self._events is not None:
+            await self._events.start()
 
     async def wait_until_ready(self) -> None:
         """BullMQ: `waitUntilReady`."""
@@ -207,6 +220,8 @@ class Worker:
             return
         if self._sweeping is not None:
             self._sweeping.cancel()
+        if self._events is not None:
+            await self._events.close()
         patience = FOR_EVER_MS if timeout is None else int(timeout * 1000)
         await child.stop(Stop(self._clock.mono_ms() + patience, fast=force))
         if self._running is not None:
@@ -244,6 +259,10 @@ class Worker:
     def cancel(self, job_id: str, reason: str = "cancelled") -> None:
         """Stops a job that runs here; it fails with `reason` and is not retried. BullMQ: `cancelJob`."""
         self._inside().on_message(Cancel(self.queue, job_id, reason))
+
+    def _heard(self, event: Other) -> None:
+        if event.event == CANCEL_EVENT and self._child is not None:
+            self.cancel(event.job_id, str(event.fields.get("reason") or "cancelled"))
 
     def cancel_all(self, reason: str = "cancelled") -> None:
         """Stops every job that runs here. BullMQ: `cancelAllJobs`."""

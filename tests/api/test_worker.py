@@ -16,6 +16,7 @@ from echomq_pool import (
     JobFailed,
     Queue,
     SyncJob,
+    SyncQueue,
     UnrecoverableError,
     WaitingChildrenError,
     Worker,
@@ -218,6 +219,38 @@ async def test_a_running_parent_adds_children_and_ends_after_them(server: Server
     async with Worker(queue.name, handle, url=server.url, concurrency=2):
         parent = await queue.add("parent", {"step": "split"})
         assert await parent.wait_until_finished(10) == [2, 4, 6]
+
+
+async def test_a_plain_parent_in_a_thread_does_the_same(server: Server, queue: Queue) -> None:
+    def handle(job: SyncJob) -> Any:
+        if job.name == "child":
+            return job.data * 2
+        if job.data["step"] == "split":
+            with SyncQueue(queue.name, url=server.url) as mine:
+                mine.add_bulk([("child", n, {"parent": job}) for n in (1, 2)])
+            job.update_data({"step": "join"})
+            if job.move_to_waiting_children():
+                raise WaitingChildrenError
+        return sorted(job.get_children_values().values())
+
+    async with Worker(queue.name, handle, url=server.url, concurrency=2):
+        parent = await queue.add("parent", {"step": "split"})
+        assert await parent.wait_until_finished(10) == [2, 4]
+
+
+async def test_a_cancel_from_anywhere_reaches_a_worker_that_listens(server: Server, queue: Queue) -> None:
+    started = asyncio.Event()
+
+    async def handle(job: Job) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async with Worker(queue.name, handle, url=server.url, listen=True):
+        job = await queue.add("n", attempts=5)
+        await started.wait()
+        await job.cancel("from afar")
+        with pytest.raises(JobFailed, match="from afar"):
+            await job.wait_until_finished(10)
 
 
 async def test_limits_hold(server: Server, queue: Queue) -> None:
