@@ -134,6 +134,10 @@ RULES: dict[str, Rule] = {
     "lease/repeatFire": Rule.REPEAT,
     "lease/repeatCancel": Rule.REPEAT,
     "lease/open": Rule.REPEAT,
+    # a lock of ours is ours at the second asking, too
+    "lease/guardAcquire": Rule.REPEAT,
+    "lease/guardExtend": Rule.REPEAT,
+    "lease/guardRelease": Rule.REPEAT,
     "lease/owned": Rule.READ,
     "lease/fate": Rule.READ,
     "lease/counts": Rule.READ,
