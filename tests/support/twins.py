@@ -64,7 +64,7 @@ def comparable(value: Any, base: str) -> Any:
 
 def answer_of(value: Any, base: str) -> Any:
     """A reply in comparable form: flat hashes as dicts, rate limits by their presence (they are real time)."""
-    if isinstance(value, list) and len(value) == 4 and not isinstance(value[1], list):
+    if isinstance(value, list) and len(value) == 4 and isinstance(value[2], int):
         job = _as_dict(value[0]) if isinstance(value[0], list) else value[0]
         return comparable([job, value[1], value[2] > 0, value[3]], base)
     if isinstance(value, list) and len(value) == 2 and isinstance(value[0], list):
