@@ -6,11 +6,12 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, ClassVar
 
 from echomq_pool.config.schema import LimiterConfig
+from echomq_pool.ipc.messages import HeldJob
 from echomq_pool.plane.base import Nothing, Plane, PlaneOptions, Taken
 from tests.support.lease import lease_on
 from tests.support.planes import LossyLink, bench_on
@@ -142,3 +143,21 @@ async def contract_on(
             contract = LeaseContract(lease.plane, lease.link, lease.client, lease.keys.base)
             contract.bench = lease
             yield contract
+
+
+Verb = Callable[[Contract, Taken, str], Awaitable[Any]]
+VERBS: dict[str, Verb] = {
+    "complete": lambda q, t, token: q.plane.complete(t.job, token, b'"ok"'),
+    "fail": lambda q, t, token: q.plane.fail(t.job, token, "boom", ["trace"]),
+    "retry": lambda q, t, token: q.plane.retry(t.job, token, "boom", ["trace"]),
+    "delay": lambda q, t, token: q.plane.delay(t.job, token, 60_000, reason="boom", stacktrace=["trace"]),
+    "release": lambda q, t, token: q.plane.release(t.job, token),
+}
+AFTER = {"fail": "failed", "retry": "waiting", "delay": "delayed", "release": "waiting"}
+
+
+def held(taken: Taken) -> HeldJob:
+    job = taken.job
+    return HeldJob(
+        "q", job.id, taken.token, job.ats, job.atm, job.attempts, job.backoff, job.lifo, 0, 0, job.name
+    )
