@@ -107,7 +107,7 @@ class Worker:
         queue: str,
         processor: Callable[[Any], Any] | str | None = None,
         *,
-        tasks: Sequence[Task | str] = (),
+        tasks: Sequence[Task[..., Any] | str] = (),
         url: str = "",
         prefix: str = "emq",
         hash_tag: bool = True,
@@ -345,7 +345,7 @@ class Worker:
 
 
 def _processor(
-    processor: Callable[[Any], Any] | str | None, tasks: Sequence[Task | str], concurrency: int
+    processor: Callable[[Any], Any] | str | None, tasks: Sequence[Task[..., Any] | str], concurrency: int
 ) -> Processor:
     if processor is not None and tasks:
         raise InputError("worker: expected a processor or tasks, got both")

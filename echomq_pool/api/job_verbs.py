@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from echomq_pool.api.ask import Op, T, over_plane
 from echomq_pool.api.job_view import JobView
@@ -11,6 +12,8 @@ from echomq_pool.api.ops_job import Dependencies, JobOps
 from echomq_pool.clock import Clock
 from echomq_pool.plane.base import JobRecord, Plane, PlaneOptions
 from echomq_pool.plane.calls import Calls
+
+_OPS: WeakKeyDictionary[Plane, JobOps] = WeakKeyDictionary()
 
 
 class JobVerbs(JobView):
@@ -20,15 +23,15 @@ class JobVerbs(JobView):
         super().__init__(record, token, plane.keys.queue, plane.keys.qualified)
         self._plane = plane
         self._clock = clock
-        self._made_ops: JobOps | None = None
 
     @property
     def _ops(self) -> JobOps:
-        # Made at its first use: most jobs of a worker never need it.
-        if self._made_ops is None:
+        # Made at their first use, once per plane: most jobs of a worker never need them.
+        made = _OPS.get(self._plane)
+        if made is None:
             keys = self._plane.keys
-            self._made_ops = JobOps(keys, Calls(keys, PlaneOptions()), self._clock)
-        return self._made_ops
+            made = _OPS[self._plane] = JobOps(keys, Calls(keys, PlaneOptions()), self._clock)
+        return made
 
     async def _run(self, operation: Op[T]) -> T:
         return await over_plane(self._plane).run(operation)

@@ -17,7 +17,7 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from echomq_pool.api.job import Job
 from echomq_pool.api.options import check_options
@@ -32,16 +32,23 @@ from echomq_pool.plane.keys import check_queue_name
 __all__ = ["ArgumentsError", "Task", "UnknownTask", "find_task", "task", "tasks_of"]
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
 class UnknownTask(PoolError):
     """A job names a task that this worker does not know. It fails like any other: its attempts are honoured."""
 
 
-class Task:
-    """A function, its name, its queue and the options of its jobs. Calling it calls the function, here and now."""
+class Task(Generic[P, R]):
+    """A function, its name, its queue and the options of its jobs. Calling it calls the function, here and now.
+
+    Type checkers see the function's own parameters in `enqueue`, too; give a parameter `job` a default for their sake.
+    """
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[P, R],
         name: str,
         queue: str,
         timeout_ms: int,
@@ -58,10 +65,10 @@ class Task:
         self.is_async = inspect.iscoroutinefunction(function)
         self.arguments = Arguments(name, function)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
-    def using(self, **options: Any) -> Task:
+    def using(self, **options: Any) -> Task[P, R]:
         """The same task with other options for its next jobs: `charge.using(delay=5_000).enqueue(…)`.
 
         Raises:
@@ -71,7 +78,7 @@ class Task:
         options = {**self.options, **options}
         return Task(self.function, self.name, self.queue, self.timeout_ms, options, self.plane)
 
-    async def enqueue(self, *args: Any, **kwargs: Any) -> Job:
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
         """Adds a job with these arguments.
 
         Raises:
@@ -81,7 +88,7 @@ class Task:
         given = self.arguments.bound(args, kwargs)
         return await (await producers.queue(self.queue, self.plane)).add(self.name, given, **self.options)
 
-    def enqueue_sync(self, *args: Any, **kwargs: Any) -> SyncJob:
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncJob:
         """The same for plain functions; blocks for the round trip."""
         given = self.arguments.bound(args, kwargs)
         return producers.sync_queue(self.queue, self.plane).add(self.name, given, **self.options)
@@ -93,7 +100,8 @@ class Task:
             ArgumentsError: the job's data do not fit the signature.
         """
         given = self.arguments.check_data(job.data)
-        return self.function(job=job, **given) if self.arguments.wants_job else self.function(**given)
+        function: Callable[..., Any] = self.function
+        return function(job=job, **given) if self.arguments.wants_job else function(**given)
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}, queue={self.queue!r})"
@@ -101,7 +109,7 @@ class Task:
 
 def task(
     name: str = "", *, queue: str, plane: str = "lock", timeout: str = "", **options: Any
-) -> Callable[[Callable[..., Any]], Task]:
+) -> Callable[[Callable[P, R]], Task[P, R]]:
     """Makes a function a task.
 
     Args:
@@ -123,19 +131,19 @@ def task(
     limit_ms = _limit(timeout)
     check_options(options)
 
-    def make(function: Callable[..., Any]) -> Task:
+    def make(function: Callable[P, R]) -> Task[P, R]:
         return Task(function, name or function.__name__, queue, limit_ms, options, plane)
 
     return make
 
 
-def tasks_of(modules: Iterable[Any]) -> dict[str, Task]:
+def tasks_of(modules: Iterable[Any]) -> dict[str, Task[..., Any]]:
     """The tasks that stand in these modules, by name.
 
     Raises:
         InputError: two of them share a name, or a module has none.
     """
-    found: dict[str, Task] = {}
+    found: dict[str, Task[..., Any]] = {}
     for module in modules:
         here = [value for value in vars(module).values() if isinstance(value, Task)]
         if not here:
@@ -147,7 +155,7 @@ def tasks_of(modules: Iterable[Any]) -> dict[str, Task]:
     return found
 
 
-def find_task(tasks: Mapping[str, Task], name: str) -> Task:
+def find_task(tasks: Mapping[str, Task[..., Any]], name: str) -> Task[..., Any]:
     """The task of a job.
 
     Raises:

@@ -41,7 +41,7 @@ def load_group(config: PoolConfig, group: WorkersConfig) -> Processor:
     return with_middleware(processor, [_layer(path) for path in group.middleware])
 
 
-def load_tasks(modules: Sequence[str]) -> dict[str, Task]:
+def load_tasks(modules: Sequence[str]) -> dict[str, Task[..., Any]]:
     """The tasks of these modules by name.
 
     Raises:
@@ -70,7 +70,7 @@ def with_middleware(processor: Processor, layers: Sequence[Any]) -> Processor:
     return replace(processor, call=around(processor.call, checked))
 
 
-def route(tasks: Mapping[str, Task], concurrency: int, path: str) -> Processor:
+def route(tasks: Mapping[str, Task[..., Any]], concurrency: int, path: str) -> Processor:
     """A processor that runs the task a job names: `async def` on the loop, `def` in a thread."""
     router = _Router(tasks, concurrency)
     limits = {name: one.timeout_ms for name, one in tasks.items() if one.timeout_ms}
@@ -82,7 +82,7 @@ def route(tasks: Mapping[str, Task], concurrency: int, path: str) -> Processor:
 
 @dataclass(slots=True)
 class _Router:
-    tasks: Mapping[str, Task]
+    tasks: Mapping[str, Task[..., Any]]
     concurrency: int
     _threads: ThreadPoolExecutor | None = field(default=None)
 
@@ -90,7 +90,7 @@ class _Router:
         one = find_task(self.tasks, job.name)
         return await one.run(job) if one.is_async else await self._in_thread(one, job)
 
-    async def _in_thread(self, one: Task, job: Job) -> Any:
+    async def _in_thread(self, one: Task[..., Any], job: Job) -> Any:
         """A thread cannot be stopped: a cancelled run goes on until it ends, or its process is ended for it."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self.concurrency, "task")
@@ -115,7 +115,7 @@ class _Router:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _outcome(one: Task, job: SyncJob) -> tuple[Any, BaseException | None]:
+def _outcome(one: Task[..., Any], job: SyncJob) -> tuple[Any, BaseException | None]:
     try:
         return one.run(job), None
     except BaseException as error:  # SystemExit and its kin end the job, not the thread

@@ -51,7 +51,9 @@ class JobResult:
         raise self.error or PoolError(f"the job is {self.state}: {self.reason}")
 
 
-def run_job(processor: Callable[[Any], Any] | Task | str, data: Any = None, **options: Any) -> JobResult:
+def run_job(
+    processor: Callable[[Any], Any] | Task[..., Any] | str, data: Any = None, **options: Any
+) -> JobResult:
     """Runs `processor` (a function, a `@task`, or "package.module:function") on a job and tells what became of it.
 
     Args:
@@ -65,7 +67,7 @@ def run_job(processor: Callable[[Any], Any] | Task | str, data: Any = None, **op
 
 
 async def run_job_async(
-    processor: Callable[[Any], Any] | Task | str,
+    processor: Callable[[Any], Any] | Task[..., Any] | str,
     data: Any = None,
     *,
     name: str = "",
@@ -106,7 +108,7 @@ async def run_job_async(
     return _result(plane.result, outcome, job)
 
 
-def _processor(processor: Callable[[Any], Any] | Task | str) -> Processor:
+def _processor(processor: Callable[[Any], Any] | Task[..., Any] | str) -> Processor:
     if isinstance(processor, Task):
         return route({processor.name: processor}, 1, processor.name)
     if isinstance(processor, str):
