@@ -3,6 +3,9 @@
 
 One beat looks at every queue (one read-only call each, all in one write) and acts only where there is something to
 do. A scheduled job that is due before the next beat is promoted at its time, not at the beat.
+
+After an outage, or when the server froze, every lease may have lapsed at once. Those of our own workers are safe by
+`may_sweep`; other pools get the time of one lease to renew theirs before anything is called lapsed.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ log = logging.getLogger("echomq.stalled_checker")
 
 BEAT_MS = 1_000
 LEAST_PAUSE_MS = 5
+PROMPT_MS = 500  # a look that takes longer was waited for by every renewal, too
 SHOWN = 20
 
 
@@ -50,6 +54,7 @@ class Maintenance:
         self._tell = tell
         self._told_ms = 0
         self._opened: set[str] = set()
+        self._grace: dict[str, int] = {}  # until when nothing of a queue counts as lapsed
         self._troubled: dict[str, str] = {}
         self._open = asyncio.Event()
         self._open.set()
@@ -75,17 +80,22 @@ class Maintenance:
 
     async def _queue(self, queue: str) -> int:
         """One beat of one queue; its errors are its own. Returns ms until it wants to be looked at again."""
-        if not self._links.connected(queue):
-            return BEAT_MS
         plane = self._planes[queue]
+        if not self._links.connected(queue):
+            self._outage(queue, plane)
+            return BEAT_MS
+        asked = self._clock.mono_ms()
         try:
             if queue not in self._opened:
                 await plane.open()
                 self._opened.add(queue)
             look = await plane.look()
+            if self._clock.mono_ms() - asked > PROMPT_MS:
+                self._outage(queue, plane)
             await self._act(queue, plane, look)
         except LinkDown as error:
             log.debug("maintenance of queue %s: %s", queue, error)
+            self._outage(queue, plane)
             return BEAT_MS
         except PoolError as error:
             self._trouble(queue, str(error))
@@ -94,7 +104,8 @@ class Maintenance:
         return BEAT_MS if not look.due_ms else max(LEAST_PAUSE_MS, min(BEAT_MS, look.due_ms - look.now_ms))
 
     async def _act(self, queue: str, plane: LeasePlane, look: Look) -> None:
-        if 0 < look.deadline_ms <= look.now_ms and await self._may_sweep(queue):
+        lapsed = 0 < look.deadline_ms <= look.now_ms and self._clock.mono_ms() >= self._grace.get(queue, 0)
+        if lapsed and await self._may_sweep(queue):
             self._found(queue, *await plane.recover_lapsed())
         if 0 < look.due_ms <= look.now_ms:
             self._metrics.count(f"promoted|{queue}", await plane.promote_due())
@@ -102,6 +113,10 @@ class Maintenance:
             look.due_ms = look.now_ms
         if look.signals:
             await plane.flows.deliver()
+
+    def _outage(self, queue: str, plane: LeasePlane) -> None:
+        if queue in self._opened:  # not at our own start
+            self._grace[queue] = self._clock.mono_ms() + plane.options.lock_duration_ms
 
     def _found(self, queue: str, recovered: int, dead: list[str]) -> None:
         if recovered or dead:

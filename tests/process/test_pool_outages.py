@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import psutil
 import pytest
 
 from echomq_pool import SyncQueue
-from tests.support.pool import PoolProcess
+from tests.support.pool import PLANES, PoolProcess, is_done, plane_of
 from tests.support.servers import Server
 from tests.support.soak_jobs import ledger
 from tests.support.waiting import eventually
@@ -24,21 +25,27 @@ BODY = """
 [[workers]]
 name = "work"
 queues = ["QUEUE"]
+plane = "PLANE"
 processor = "tests.support.soak_jobs:work"
 processes = 2
 concurrency = 2
 """
 
 
+on_both_planes = pytest.mark.parametrize("queue", PLANES, indirect=True)
+
+
 @pytest.fixture
-def queue(own_server: Server, queue_name: str) -> Iterator[SyncQueue]:
-    with SyncQueue(queue_name, url=own_server.url) as queue:
+def queue(own_server: Server, queue_name: str, request: pytest.FixtureRequest) -> Iterator[SyncQueue]:
+    plane = getattr(request, "param", "lock")
+    with SyncQueue(queue_name, plane=plane, url=own_server.url) as queue:
         yield queue
 
 
 @pytest.fixture
-def pool(tmp_path: Path, own_server: Server, queue_name: str) -> Iterator[PoolProcess]:
-    pool = PoolProcess(tmp_path, own_server.url, BODY.replace("QUEUE", queue_name))
+def pool(tmp_path: Path, own_server: Server, queue: SyncQueue) -> Iterator[PoolProcess]:
+    body = BODY.replace("QUEUE", queue.name).replace("PLANE", plane_of(queue))
+    pool = PoolProcess(tmp_path, own_server.url, body)
     yield pool
     pool.destroy()
 
@@ -50,9 +57,10 @@ def add(queue: SyncQueue, folder: Path, ms: int = 1, **options: object) -> str:
 
 
 def is_completed(queue: SyncQueue, job_id: str) -> bool:
-    return queue.get_state(job_id) == "completed"
+    return is_done(queue, job_id)
 
 
+@on_both_planes
 def test_an_outage_ends_no_child_and_spends_no_budget(
     tmp_path: Path, own_server: Server, queue: SyncQueue, pool: PoolProcess
 ) -> None:
@@ -77,7 +85,10 @@ def is_completed_once(folder: Path, job_id: str) -> bool:
     return [row[0] for row in ledger(folder) if row[1] == job_id] == ["start", "end"]
 
 
-def test_a_term_during_an_outage_is_obeyed_at_once(own_server: Server, pool: PoolProcess) -> None:
+@on_both_planes
+def test_a_term_during_an_outage_is_obeyed_at_once(
+    own_server: Server, queue: SyncQueue, pool: PoolProcess
+) -> None:
     """case C003"""
     pool.start()
     own_server.stop()
@@ -85,6 +96,37 @@ def test_a_term_during_an_outage_is_obeyed_at_once(own_server: Server, pool: Poo
     assert pool.stop(within=8) == 0
 
 
+@on_both_planes
+@pytest.mark.parametrize("how", ["frozen", "restarted"])
+def test_leases_that_all_lapse_in_an_outage_are_taken_back_before_anything_is_recovered(
+    tmp_path: Path, own_server: Server, queue: SyncQueue, pool: PoolProcess, how: str
+) -> None:
+    """law 2, law 4: the outage lasts three leases, and two pools look for lapsed ones when it ends"""
+    short = pool.config.read_text().replace("concurrency = 2", 'concurrency = 2\nlock_duration = "1s"')
+    pool.config.write_text(short)
+    pool.start()
+    jobs = [add(queue, tmp_path, ms=6_000) for _ in range(3)]
+    eventually(lambda: len(ledger(tmp_path)) == 3)
+    other = PoolProcess(tmp_path, own_server.url, short.split("\n", 3)[3], name="other")
+    other.config.write_text(short.replace('"test"', '"other"').replace("test.sock", "other.sock"))
+    try:
+        other.start()
+        if how == "frozen":
+            own_server.freeze()
+            time.sleep(3)  # the length of the outage itself
+            own_server.thaw()
+        else:
+            own_server.stop()
+            time.sleep(3)
+            own_server.start()
+        eventually(lambda: all(is_completed(queue, job_id) for job_id in jobs))
+        assert all(is_completed_once(tmp_path, job_id) for job_id in jobs)
+        assert [other.stop(), pool.stop()] == [0, 0]
+    finally:
+        other.destroy()
+
+
+@on_both_planes
 def test_a_delayed_job_due_during_an_outage_runs_once_the_server_is_back(
     tmp_path: Path, own_server: Server, queue: SyncQueue, pool: PoolProcess
 ) -> None:
