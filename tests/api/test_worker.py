@@ -60,6 +60,12 @@ async def test_a_plain_function_runs_in_a_thread_with_a_job_that_blocks(server: 
     assert (job.progress, await queue.get_job_logs(job.id)) == (50, ["in a thread"])
 
 
+async def test_a_processor_may_be_named_by_where_it_is(server: Server, queue: Queue) -> None:
+    async with Worker(queue.name, "tests.support.processors:noop", url=server.url):
+        job = await queue.add("n", {"x": 1})
+        assert await job.wait_until_finished(10) is None
+
+
 async def test_failures_are_retried_by_the_jobs_own_options(server: Server, queue: Queue) -> None:
     async def handle(job: Job) -> str:
         if job.name == "never":
@@ -166,6 +172,23 @@ async def test_closing_waits_for_what_runs_or_hands_it_back(server: Server, queu
     await worker.close(force=True)
     await job.refresh()
     assert (await job.state(), job.attempts_made) == ("waiting", 0)
+
+
+async def test_closing_ends_although_the_server_is_gone(own_server: Server, queue_name: str) -> None:
+    started = asyncio.Event()
+
+    async def handle(job: Job) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async with Queue(queue_name, url=own_server.url) as queue:
+        worker = Worker(queue_name, handle, url=own_server.url)
+        await worker.start()
+        await queue.add("n")
+        await started.wait()
+        own_server.stop()
+        async with asyncio.timeout(15):
+            await worker.close(timeout=0.2)
 
 
 async def test_a_paused_worker_takes_nothing(server: Server, queue: Queue) -> None:

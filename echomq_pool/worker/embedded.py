@@ -16,7 +16,7 @@ import asyncio
 import logging
 import os
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -25,55 +25,26 @@ from echomq_pool.api.events import QueueEvents
 from echomq_pool.api.job import Job
 from echomq_pool.api.queue import server_of
 from echomq_pool.api.tasks import Task
-from echomq_pool.children.processor import Processor, is_async, load_processor
-from echomq_pool.children.routing import load_tasks, route, with_middleware
-from echomq_pool.children.run import Run
-from echomq_pool.children.worker import Worker as Child
+from echomq_pool.children.routing import with_middleware
 from echomq_pool.clock import SYSTEM_CLOCK, Clock
-from echomq_pool.config.schema import KeepConfig, LimiterConfig, PoolConfig, RedisConfig, WorkersConfig
+from echomq_pool.config.schema import PoolConfig, RedisConfig, WorkersConfig
 from echomq_pool.errors import InputError, LinkError, ReplyError
 from echomq_pool.ipc.board import Board
-from echomq_pool.ipc.channel import NO_SLOT, Channel, pair
+from echomq_pool.ipc.channel import Channel, pair
 from echomq_pool.ipc.context import ChildContext
-from echomq_pool.ipc.messages import Cancel, Message, Stop
+from echomq_pool.ipc.messages import Cancel, Stop
 from echomq_pool.plane.base import Nothing, Taken, block_ms
 from echomq_pool.plane.events import CANCEL_EVENT
 from echomq_pool.plane.keys import QueueKeys
+from echomq_pool.worker.arguments import keep_of, limiter_of, processor_of, whole
+from echomq_pool.worker.inside import Inside
 
 log = logging.getLogger("echomq.worker")
 
 SLOT = 1
 FOR_EVER_MS = 365 * 86_400_000
 AFTER_ERROR_S = 1.0
-
-
-class _Inside(Child):
-    """The worker child with nobody above it: what it would tell the supervisor ends here."""
-
-    def __init__(self, context: ChildContext, processor: Processor) -> None:
-        super().__init__(context)
-        self._given = processor
-
-    def load(self) -> Processor:
-        return self._given
-
-    def send(self, message: Message, *, slot: int = NO_SLOT) -> None:
-        """There is no supervisor."""
-
-    def flush(self) -> None:
-        """Likewise."""
-
-    def _condemn(self, run: Run) -> None:
-        """A pool would end the process. Here the run is waited for; its lease stays, so that it runs only once."""
-        run.ended_ms = run.deadline_ms = 0
-        text = "job %s of %s cannot be stopped and runs on: %s"
-        log.error(text, run.record.id, run.source.name, run.end_text)
-
-    def late(self) -> bool:
-        """Whether a lease of ours is older than it should ever be: then a sweep could take our own jobs."""
-        now = self.clock.mono_ms()
-        limit = self.group.lock_duration_ms * 3 // 4
-        return any(now - self.watch.stamp(run) >= limit for run in self.ledger)
+GIVE_UP_S = 2.0  # after the timeout of a close, for handing back
 
 
 class Worker:
@@ -130,22 +101,22 @@ class Worker:
         self.keys = QueueKeys(prefix, queue, hash_tag)
         self.queue = queue
         self._manual = processor is None and not tasks
-        self._sweep_ms = _whole("stalled_interval_ms", stalled_interval_ms, 0)
-        lease = _whole("lock_duration_ms", lock_duration_ms, 100)
+        self._sweep_ms = whole("stalled_interval_ms", stalled_interval_ms, 0)
+        lease = whole("lock_duration_ms", lock_duration_ms, 100)
         group = WorkersConfig(
             name=name or "worker",
             queues=(queue,),
-            concurrency=_whole("concurrency", concurrency, 1),
+            concurrency=whole("concurrency", concurrency, 1),
             lock_duration_ms=lease,
             lock_renew_time_ms=lease // 2,
             stalled_interval_ms=self._sweep_ms or 30_000,
-            max_stalled_count=_whole("max_stalled_count", max_stalled_count, 0),
-            timeout_ms=_whole("timeout_ms", timeout_ms, 0),
-            drain_delay_ms=_whole("drain_delay_ms", drain_delay_ms, 1),
-            limiter=None if limiter is None else _limiter(limiter),
-            remove_on_complete=_keep("remove_on_complete", remove_on_complete),
-            remove_on_fail=_keep("remove_on_fail", remove_on_fail),
-            metrics_points=_whole("metrics_points", metrics_points, 0),
+            max_stalled_count=whole("max_stalled_count", max_stalled_count, 0),
+            timeout_ms=whole("timeout_ms", timeout_ms, 0),
+            drain_delay_ms=whole("drain_delay_ms", drain_delay_ms, 1),
+            limiter=None if limiter is None else limiter_of(limiter),
+            remove_on_complete=keep_of("remove_on_complete", remove_on_complete),
+            remove_on_fail=keep_of("remove_on_fail", remove_on_fail),
+            metrics_points=whole("metrics_points", metrics_points, 0),
         )
         config = PoolConfig(
             name=name or "worker",
@@ -154,11 +125,11 @@ class Worker:
             redis=redis or server_of(url),
             workers=(group,),
         )
-        chosen = _processor(processor, tasks, group.concurrency)
+        chosen = processor_of(processor, tasks, group.concurrency)
         self._args = (config, with_middleware(chosen, list(middleware)), clock)
         self._group = group
         self._clock = clock
-        self._child: _Inside | None = None
+        self._child: Inside | None = None
         self._channels: tuple[Channel, Channel] | None = None
         self._running: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -190,7 +161,7 @@ class Worker:
             id=str(os.getpid()), incarnation=1, slot=SLOT, parent_pid=os.getppid(), config=config,
             args={"group": self._group.name}, channel=self._channels[1], board=Board.create(SLOT + 1, 1), clock=clock,
         )  # fmt: skip
-        child = self._child = _Inside(context, processor)
+        child = self._child = Inside(context, processor)
         await child.setup()
         if self._manual:
             for link in child.links:
@@ -213,7 +184,8 @@ class Worker:
 
         Args:
             force: cancel what runs and hand it back at once. Plain functions cannot be cancelled: they are waited for.
-            timeout: seconds after which what still runs is cancelled and handed back; None = wait.
+            timeout: seconds after which what still runs is cancelled and handed back, or left to others' stalled
+                checks when the server does not answer either; None = wait.
         """
         child, self._child = self._child, None
         if child is None:
@@ -223,7 +195,13 @@ class Worker:
         if self._events is not None:
             await self._events.close()
         patience = FOR_EVER_MS if timeout is None else int(timeout * 1000)
-        await child.stop(Stop(self._clock.mono_ms() + patience, fast=force))
+        stop = Stop(self._clock.mono_ms() + patience, fast=force)
+        try:
+            async with asyncio.timeout(None if timeout is None else timeout + GIVE_UP_S):
+                await child.stop(stop)
+        except TimeoutError:
+            log.warning("worker of %s closed with jobs that could not be handed back", self.queue)
+            await child.leave(stop)
         if self._running is not None:
             await self._running
         child.board.close()
@@ -335,60 +313,10 @@ class Worker:
 
     # --- parts ----------------------------------------------------------------------------------------
 
-    def _inside(self) -> _Inside:
+    def _inside(self) -> Inside:
         if self._child is None:
             raise InputError("worker: it is not started, or closed already")
         return self._child
 
     def _source(self) -> Any:
         return self._inside().sources[0]
-
-
-def _processor(
-    processor: Callable[[Any], Any] | str | None, tasks: Sequence[Task[..., Any] | str], concurrency: int
-) -> Processor:
-    if processor is not None and tasks:
-        raise InputError("worker: expected a processor or tasks, got both")
-    if tasks:
-        found = {one.name: one for one in tasks if isinstance(one, Task)}
-        found |= load_tasks([name for name in tasks if isinstance(name, str)])
-        return route(found, concurrency, "tasks")
-    if isinstance(processor, str):
-        return load_processor(processor)
-    if processor is None:
-        return Processor("none", _never, True)
-    if not callable(processor):
-        raise InputError(f"processor: expected a function of one argument, got {processor!r}")
-    return Processor(getattr(processor, "__name__", "processor"), processor, is_async(processor))
-
-
-def _never(job: Any) -> Awaitable[None]:
-    raise AssertionError(f"job {job.id} was taken by a worker without a processor")
-
-
-def _whole(name: str, value: Any, low: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise InputError(f"{name}: expected a whole number from {low}, got {value!r}")
-    return value
-
-
-def _limiter(value: Any) -> LimiterConfig:
-    try:
-        most, duration_ms = value
-    except (TypeError, ValueError):
-        raise InputError(f"limiter: expected (max, duration_ms), got {value!r}") from None
-    return LimiterConfig(_whole("limiter max", most, 1), _whole("limiter duration_ms", duration_ms, 1))
-
-
-def _keep(name: str, value: Any) -> KeepConfig:
-    if isinstance(value, bool):
-        return KeepConfig(count=0 if value else -1)
-    if isinstance(value, int):
-        return KeepConfig(count=_whole(name, value, 0))
-    if isinstance(value, dict) and not set(value) - {"count", "age", "limit"}:
-        return KeepConfig(
-            count=_whole(f"{name}.count", value.get("count", -1), -1),
-            age_s=_whole(f"{name}.age", value.get("age", 0), 0),
-            limit=_whole(f"{name}.limit", value.get("limit", 0), 0),
-        )
-    raise InputError(f"{name}: expected true, false, a number or {{count, age, limit}}, got {value!r}")
