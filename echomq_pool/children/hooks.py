@@ -35,7 +35,10 @@ class Hooks:
         return bool(self._calls)
 
     def wants(self, event: Event) -> bool:
-        return event.name in self._calls
+        return self.wants_name(event.name)
+
+    def wants_name(self, name: str) -> bool:
+        return name in self._calls
 
     async def run(self, event: Event) -> bool:
         """Calls the hook of this event; True when it came back without an error.

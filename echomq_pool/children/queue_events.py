@@ -14,6 +14,7 @@ import asyncio
 import base64
 import logging
 from collections import Counter, defaultdict
+from typing import Any
 
 from echomq_pool.children.base import Child
 from echomq_pool.children.hooks import Hooks
@@ -22,7 +23,7 @@ from echomq_pool.errors import LinkError
 from echomq_pool.ipc.context import ChildContext
 from echomq_pool.ipc.messages import Bye, Cancel, Events, Linked, Message, Ready, Stats, Stop
 from echomq_pool.metrics import Metrics
-from echomq_pool.plane.events import CANCEL_EVENT, Event, decode, parse_id
+from echomq_pool.plane.events import CANCEL_EVENT, Event, decode, name_of, parse_id
 from echomq_pool.plane.keys import QueueKeys
 from echomq_pool.redisio.link import Link
 from echomq_pool.redisio.state import LinkState
@@ -30,6 +31,7 @@ from echomq_pool.redisio.state import LinkState
 log = logging.getLogger("echomq.queue_events")
 
 BLOCK_MS = 10_000
+GATHER_S = 0.02  # before the next read: events of a busy queue come by the batch, not one by one
 BATCH = 500  # entries per stream and read
 UNDELIVERED_BATCHES = 64  # read ahead of slow hooks; then reading waits, and the server keeps the rest
 TELL_AFTER_S = 1.0
@@ -53,7 +55,9 @@ class QueueEvents(Child):
         self.read_to = [self.board.position(place) for place in self.places]
         self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.metrics = Metrics()
-        self.undelivered: asyncio.Queue[tuple[int, list[Event]]] = asyncio.Queue(UNDELIVERED_BATCHES)
+        self.undelivered: asyncio.Queue[tuple[int, list[Event], tuple[int, int]]] = asyncio.Queue(
+            UNDELIVERED_BATCHES
+        )
         self.stopping = False
         self.telling: asyncio.TimerHandle | None = None
         self.stopped = asyncio.Event()
@@ -101,10 +105,10 @@ class QueueEvents(Child):
             return
         for stream, entries in reply or ():
             index = self.index_of[bytes(stream)]
-            events = [decode(self.queues[index], entry_id, flat) for entry_id, flat in entries]
-            self.read_to[index] = parse_id(events[-1].id)
-            self._take_note(events)
-            await self.undelivered.put((index, events))
+            self.read_to[index] = position = parse_id(entries[-1][0])
+            await self.undelivered.put((index, self._sift(self.queues[index], entries), position))
+        if reply:
+            await asyncio.sleep(GATHER_S)
 
     def _xread(self) -> list[str | int]:
         ids = [f"{ms}-{seq}" for ms, seq in self.read_to]
@@ -118,6 +122,19 @@ class QueueEvents(Child):
             self.read_to[index] = parse_id(last[0][0]) if last else EMPTY
             self.board.set_position(self.places[index], *self.read_to[index])
 
+    def _sift(self, queue: str, entries: list[Any]) -> list[Event]:
+        """Counts all, and decodes those that somebody waits for: most of a busy queue's are only counted."""
+        counts = self.counts[queue]
+        wanted: list[Event] = []
+        for entry_id, flat in entries:
+            name = name_of(flat)
+            if name == CANCEL_EVENT or self.hooks.wants_name(name):
+                wanted.append(decode(queue, entry_id, flat))
+            else:
+                counts[name] += 1
+        self._take_note(wanted)
+        return wanted
+
     def _take_note(self, events: list[Event]) -> None:
         for event in events:
             self.counts[event.queue][event.name] += 1
@@ -129,13 +146,13 @@ class QueueEvents(Child):
 
     async def _deliver_for_ever(self) -> None:
         while True:
-            index, events = await self.undelivered.get()
+            index, events, position = await self.undelivered.get()
             for event in events:
                 if self.hooks.wants(event):
                     done = await self.hooks.run(event)
                     self.metrics.count(f"hooks_{'run' if done else 'failed'}|{event.name}")
                     self.board.set_position(self.places[index], *parse_id(event.id))
-            self.board.set_position(self.places[index], *parse_id(events[-1].id))
+            self.board.set_position(self.places[index], *position)
 
     def _tell_counts(self) -> None:
         if self.telling is not None:

@@ -276,9 +276,15 @@ _BY_KIND: dict[Kind, type[Any]] = {
 }  # fmt: skip
 
 
+# `fields` builds its tuple anew at every call, and rows are made for every job.
+_FIELDS: dict[type[Any], tuple[str, ...]] = {
+    cls: tuple(field.name for field in fields(cls)) for cls in (*_BY_KIND.values(), HeldJob)
+}
+
+
 def to_row(message: Message | HeldJob) -> list[Any]:
     """The JSON-able body of a message: its fields in order, held jobs as rows of their own."""
-    row = [getattr(message, f.name) for f in fields(message)]
+    row = [getattr(message, name) for name in _FIELDS[type(message)]]
     if isinstance(message, Held):
         row[1] = [to_row(job) for job in message.jobs]
     return row

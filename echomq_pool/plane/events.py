@@ -41,6 +41,13 @@ def decode(queue: str, entry_id: bytes, flat: list[bytes]) -> Event:
     return Event(queue, name, job_id, data, entry_id.decode())
 
 
+def name_of(flat: list[bytes]) -> str:
+    """The name alone, for who only counts: writers put it first, so that the rest need not be looked at."""
+    if flat and flat[0] == b"event":
+        return flat[1].decode(errors="replace")
+    return dict(zip(flat[::2], flat[1::2], strict=False)).get(b"event", b"unknown").decode(errors="replace")
+
+
 def parse_id(entry_id: str | bytes) -> tuple[int, int]:
     """A stream id `<ms>-<seq>` as two numbers, which compare as the server compares them."""
     text = entry_id.decode() if isinstance(entry_id, bytes) else entry_id
