@@ -3,7 +3,8 @@
 
 In this order, so that a configuration or code that does not boot leaves the old ones running:
 
-    1. children that may live twice (zygotes): heir up, old one away, one by one
+    1. children that may live twice (zygotes): heir up, old one away, one by one; then the new ones of that kind,
+       which the pools may need
     2. one heir in each pool that changed, held: it must ack, but nobody leaves yet
     3. the other static children that changed, in place, one by one
     4. children and groups that are new
@@ -24,7 +25,7 @@ from echomq_pool.supervisor.group import Group
 from echomq_pool.supervisor.leaf import Leaf
 from echomq_pool.supervisor.node import Node, State
 from echomq_pool.supervisor.report import Report
-from echomq_pool.supervisor.spec import GroupSpec, Spec
+from echomq_pool.supervisor.spec import ChildSpec, GroupSpec, Spec
 from echomq_pool.supervisor.surge import Swap
 
 WHY = "reload"
@@ -91,6 +92,27 @@ class Rollout:
         assert not isinstance(spec, GroupSpec)
         group.surge.request(Swap(old, spec, WHY, once, hold=hold, on_held=held))
 
+    def _when_free(
+        self, group: Group, old: Leaf, spec: Spec, act: Callable[[Group, Leaf, Spec], None]
+    ) -> None:
+        """Now, or when the replacement that is going on is over: an operator's, or the undoing of a failed reload."""
+        going_on = group.surge.of(old)
+        if going_on is None:
+            return act(group, old, spec)
+        self._waiting += 1
+        before = going_on.done
+
+        def done(ok: bool, cause: str) -> None:
+            before(ok, cause)
+            self._waiting -= 1
+            leaf = next((child for child in group.children if child.id == old.id), None)
+            if not self.over and isinstance(leaf, Leaf):
+                self._todo.insert(0, lambda: act(group, leaf, spec))
+            self._next()
+
+        going_on.done = done
+        return None
+
     def _living(self) -> list[tuple[Group, GroupSpec]]:
         """Groups at work. The others only take the new specification, and follow it at their next start."""
         return [(group, new) for group, new in self._pairs if group.state in (State.STARTING, State.RUNNING)]
@@ -110,7 +132,10 @@ class Rollout:
 
     def _surge_statics(self) -> None:
         for group, old, spec in self._statics(surge=True):
-            self._todo.append(lambda g=group, o=old, s=spec: self._swap(g, o, s))  # type: ignore[misc]
+            self._todo.append(lambda g=group, o=old, s=spec: self._when_free(g, o, s, self._swap))  # type: ignore[misc]
+        for group, spec in self._unknown():
+            if isinstance(spec, ChildSpec) and spec.surge:
+                self._todo.append(lambda g=group, s=spec: self._add(g, s))  # type: ignore[misc]
 
     def _canaries(self) -> None:
         for group, new in self._living():
@@ -120,7 +145,7 @@ class Rollout:
 
     def _in_place(self) -> None:
         for group, old, spec in self._statics(surge=False):
-            self._todo.append(lambda g=group, o=old, s=spec: self._exchange(g, o, s))  # type: ignore[misc]
+            self._todo.append(lambda g=group, o=old, s=spec: self._when_free(g, o, s, self._exchange))  # type: ignore[misc]
 
     def _exchange(self, group: Group, old: Leaf, spec: Spec) -> None:
         before = old.spec
@@ -128,11 +153,16 @@ class Rollout:
         self._swap(group, old, spec)
 
     def _newcomers(self) -> None:
+        for group, spec in self._unknown():
+            self._todo.append(lambda g=group, s=spec: self._add(g, s))  # type: ignore[misc]
+
+    def _unknown(self) -> list[tuple[Group, Spec]]:
+        """Static children and groups that are only in the new specification, each with its parent."""
+        found: list[tuple[Group, Spec]] = []
         for group, new in self._living():
             known = {child.id for child in group.children}
-            for spec in new.children:
-                if spec.id not in known:
-                    self._todo.append(lambda g=group, s=spec: self._add(g, s))  # type: ignore[misc]
+            found += [(group, spec) for spec in new.children if spec.id not in known]
+        return found
 
     def _add(self, group: Group, spec: Spec) -> None:
         if group.state is not State.RUNNING:

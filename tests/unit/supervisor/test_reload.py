@@ -106,6 +106,37 @@ def test_a_reload_takes_new_sizes_budgets_children_and_drops_what_has_vanished()
     assert sum(i.startswith("w-") for i in fake.ids()) == 1
 
 
+def test_a_new_zygote_is_up_before_the_first_worker_that_needs_it() -> None:
+    """issue: `preload = true` switched on, or a preloaded group added, by a reload"""
+    fake = Fake(group("root", group("infra", child("events")), pool("w", 2, child("w")))).boot()
+    fake.log.clear()
+    zygotes = [child(f"zygote-{name}", surge=True, generation=2) for name in ("w", "x")]
+    infra = group("infra", child("events"), *zygotes)
+    x = pool("x", 1, child("x", generation=2))
+    assert fake.call("reconfigure", group("root", infra, pool("w", 2, child("w", generation=2)), x)).ok
+    started = [name for what, name in fake.log if what == "start"]
+    assert started[:2] == ["zygote-w", "zygote-x"]
+    assert len(fake.alive) == 6
+
+
+def test_a_reload_right_after_a_failed_one_waits_for_its_undoing() -> None:
+    """issue: HUP; the mistake is corrected while the old singletons are still coming back"""
+    fake = Fake(tree(1)).boot()
+    fake.scripts["events"] = Script(start_ms=500)
+    fake.scripts["locks"] = Script(["error", "ok"])
+    bad = fake.ask("reconfigure", tree(2))
+    for _ in range(40):
+        if bad in fake.replies:
+            break
+        fake.advance(100)
+    assert fake.replies[bad].error == "reload_failed"
+    good = fake.ask("reconfigure", tree(3))
+    fake.advance(10_000)
+    assert fake.replies[good].ok, fake.replies[good]
+    assert set(generations(fake).values()) == {3}
+    assert len(fake.alive) == 6
+
+
 def test_groups_come_and_go_with_a_reload() -> None:
     fake = Fake(group("root", pool("a", 1), pool("b", 1))).boot()
     assert fake.call("reconfigure", group("root", pool("a", 1), pool("c", 2))).ok
