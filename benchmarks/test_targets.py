@@ -7,6 +7,7 @@ are. What noise cannot change is held by `tests/process/test_cost_*.py`.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import statistics
@@ -26,6 +27,7 @@ from benchmarks.peers.catalog import NODE, OURS, OURS_LEASE, PEERS
 from benchmarks.support import contest, environments, pools, targets
 from benchmarks.support.contest import Arena, Contestant, Sizes
 from benchmarks.support.meter import Meter, cpu_seconds, percentile, pss_mb
+from benchmarks.support.planes import plane_bench
 from benchmarks.support.seed import LEASE_MS, active_jobs, token_of
 from benchmarks.support.wire import Wire
 from benchmarks.test_memory import APP
@@ -147,12 +149,34 @@ def test_exists_probe(benchmark: Any, server: Server, row: Row, pick: Any) -> No
     one_write, by_thousand = benchmark.pedantic(
         lambda: (median(lambda w: pipelined(w, ids)), median(lambda w: variadic(w, ids))), rounds=1
     )
-    targets.judge(row, f"EXISTS, {count} active: pipelined ÷ variadic", one_write / by_thousand, at_least=3)
+    bare, pools_own = one_write / by_thousand, through_the_link(server, ids, rounds)
+    targets.judge(
+        row, f"EXISTS, {count} active: pipelined ÷ variadic, pool's connection", pools_own, at_least=3
+    )
+    targets.judge(row, f"EXISTS, {count} active: pipelined ÷ variadic, bare connection", bare, at_least=3)
     theirs = redis_benchmark(server.port, count)
     if theirs:
         targets.judge(
             row, f"EXISTS, {count} active: pipelined ÷ redis-benchmark", one_write / theirs, at_most=1.3
         )
+
+
+def through_the_link(server: Server, ids: list[str], rounds: int) -> float:
+    """The same ratio on the pool's own connection, where every reply has a future of its own."""
+    with plane_bench(server, PROBE_KEYS.queue) as bench:
+
+        async def pipelined() -> None:
+            await asyncio.gather(*(bench.link.call("EXISTS", PROBE_KEYS.lock(i)) for i in ids))
+
+        async def median(work: Callable[[], Any]) -> float:
+            times = []
+            for _ in range(rounds):
+                began = time.perf_counter()
+                await work()
+                times.append(time.perf_counter() - began)
+            return statistics.median(times)
+
+        return bench.run(median(pipelined)) / bench.run(median(bench.plane.probe))
 
 
 def redis_benchmark(port: int, count: int) -> float:
