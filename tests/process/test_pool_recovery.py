@@ -137,6 +137,41 @@ def test_a_sync_job_that_outlives_the_stop_is_killed_and_given_back(
         pool.destroy()
 
 
+def test_a_hung_worker_is_killed_and_only_then_its_job_runs_again(
+    tmp_path: Path, own_server: Server, queue: SyncQueue
+) -> None:
+    """law 2, law 3, case C042"""
+    text = body(queue, "deadlock_once").replace('"4s"', '"1s"')
+    pool = PoolProcess(tmp_path, own_server.url, text).start()
+    try:
+        job_id = add(queue, tmp_path, 20)
+        pid, hung_ms = eventually(lambda: start_of(tmp_path, job_id))
+        other, began_ms = eventually(lambda: start_of(tmp_path, job_id, hung_ms + 1))
+        assert other != pid
+        assert 500 <= began_ms - hung_ms < 10_000
+        eventually(lambda: is_done(queue, job_id))
+        assert not [row for row in ledger(tmp_path) if row[0] == "doubled"]
+        assert pool.stop() == 0
+    finally:
+        pool.destroy()
+
+
+def test_a_worker_that_was_stopped_by_a_signal_is_woken_and_goes_on(
+    tmp_path: Path, own_server: Server, queue: SyncQueue
+) -> None:
+    """promise 2.9, law 1"""
+    pool = PoolProcess(tmp_path, own_server.url, body(queue).replace('"4s"', '"1s"')).start()
+    try:
+        job_id = add(queue, tmp_path, 2_500)
+        pid, _ = eventually(lambda: start_of(tmp_path, job_id))
+        os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: is_done(queue, job_id))
+        assert [row[0] for row in ledger(tmp_path)] == ["start", "end"]
+        assert pool.stop() == 0
+    finally:
+        pool.destroy()
+
+
 @pytest.mark.parametrize("who", ["lock_manager", "supervisor"])
 def test_a_stopped_lock_manager_or_supervisor_lapses_no_living_lease(
     tmp_path: Path, own_server: Server, queue: SyncQueue, who: str

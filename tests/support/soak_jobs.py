@@ -11,6 +11,7 @@ import asyncio
 import fcntl
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,17 @@ def ledger(folder: Path) -> list[tuple[str, str, int, int]]:
         return []
     rows = [line.split() for line in path.read_text().splitlines()]
     return [(word, job_id, int(pid), int(ms)) for word, job_id, pid, ms in rows]
+
+
+async def deadlock_once(job: Any) -> None:
+    """Hangs the loop of its process for ever, the first time."""
+    with _OneRun(job):
+        hung = _folder(job) / "hung"
+        if not hung.exists():
+            hung.touch()
+            lock = threading.Lock()
+            lock.acquire()
+            lock.acquire()
 
 
 def leave_orphan(job: Any) -> None:
