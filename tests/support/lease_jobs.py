@@ -17,9 +17,9 @@ async def by_name(job: Any) -> dict[str, Any]:
     if job.name == "fails":
         return await mixed(job)
     if job.name == "tells":
-        await job.update_progress({"half": True})
         await job.log("on my way")
         await job.update_data({**job.data, "n": 7})
+        await job.update_progress({"half": True})  # last: the test looks as soon as it sees it
     return await work(job)
 
 
