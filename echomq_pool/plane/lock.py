@@ -200,19 +200,24 @@ class LockPlane:
 
     async def probe(self) -> list[str]:
         ids = await self._link.call("LRANGE", self.keys.key("active"), 0, -1)
-        names = [codec.to_text(i) for i in ids]
-        lost: list[str] = []
-        for start in range(0, len(names), PROBE_SLICE):
-            lost += await self._lockless(names[start : start + PROBE_SLICE])
-        return lost
+        suspects = [codec.to_text(i) for i in ids]
+        asked = len(suspects) + 1  # a slice as big as the last one would ask the same again
+        for size in PROBE_SLICES:
+            if size == 1 or min(size, len(suspects)) < asked:
+                suspects = await self._incomplete(suspects, size)
+                asked = min(size, len(suspects))
+        return suspects
 
-    async def _lockless(self, ids: list[str]) -> list[str]:
-        locks = [self.keys.lock(i) for i in ids]
-        # The usual case is "all alive", which one variadic EXISTS answers.
-        if await self._link.call("EXISTS", *locks) == len(locks):
-            return []
-        found = await asyncio.gather(*(self._link.call("EXISTS", lock) for lock in locks))
-        return [job_id for job_id, exists in zip(ids, found, strict=True) if not exists]
+    async def _incomplete(self, ids: list[str], size: int) -> list[str]:
+        """The ids of those slices of `size` of which not every lock exists; a slice is one variadic EXISTS."""
+        slices = [ids[start : start + size] for start in range(0, len(ids), size)]
+        found: list[str] = []
+        step = max(1, PROBE_WRITE // size)  # a write is bounded, so that others get their turn in between
+        for start in range(0, len(slices), step):
+            some = slices[start : start + step]
+            counts = await asyncio.gather(*(self._link.call("EXISTS", *map(self.keys.lock, s)) for s in some))
+            found += [i for s, count in zip(some, counts, strict=True) if count < len(s) for i in s]
+        return found
 
     # --- schedulers
 
@@ -360,7 +365,12 @@ class LockPlane:
         return error_of(code, job_id, action, expected=expected, found=found)
 
 
-PROBE_SLICE = 1_000
+PROBE_SLICES = (
+    1_000,
+    32,
+    1,
+)  # nearly all are alive: a few big questions, small ones only where one is missing
+PROBE_WRITE = 10_000
 # After a lost reply these may be the echo of our own first call, which ran after all.
 _NOT_OURS = (Code.MISSING, Code.NO_LOCK, Code.OTHER_LOCK)
 
