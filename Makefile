@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-NPM_STAMP := tests/wire/node_modules/.installed
+NPM_STAMPS := tests/wire/node_modules/.installed tests/board/node_modules/.installed
 PYTEST := $(BIN)/python -m pytest
 PYTEST_ARGS ?=
 
@@ -45,9 +45,9 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-# Node and BullMQ are the judge of the wire.
-$(NPM_STAMP): tests/wire/package-lock.json tests/wire/package.json
-	cd tests/wire && npm ci --no-audit --no-fund --loglevel=error
+# Node and BullMQ are the judge of the wire, and a web board for BullMQ that of what people see and press.
+$(NPM_STAMPS): %/node_modules/.installed: %/package-lock.json %/package.json
+	cd $* && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
 system:
@@ -56,9 +56,11 @@ system:
 	$(call need,npm,npm)
 	$(call need,faketime,faketime)
 	$(call need,openssl,openssl)
+	$(call need,chromium,chromium chromium-driver)
+	$(call need,chromedriver,chromium-driver)
 
 npm: | system
-	@$(MAKE) --no-print-directory $(NPM_STAMP)
+	@$(MAKE) --no-print-directory $(NPM_STAMPS)
 
 demo: $(STAMP)
 	@$(BIN)/python -m echomq_pool.demo
@@ -95,4 +97,4 @@ build: $(STAMP)
 	$(BIN)/python -m build
 
 clean:
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis tests/wire/node_modules
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis tests/wire/node_modules tests/board/node_modules
