@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from echomq_pool.children.base import EXIT_BROKEN
 from echomq_pool.children.run import Source
@@ -49,6 +49,7 @@ def open_sources(wiring: Wiring) -> tuple[list[Link], list[Source]]:
             links.append(_link(wiring, keys, blocking=False))
         link = links[-1]
         options = PlaneOptions.from_workers(wiring.group, worker_name=wiring.worker_name)
+        options = replace(options, cluster=wiring.config.redis.cluster)
         plane = make_plane(link, keys, wiring.library, options, wiring.clock)
         source = Source(queue, names.index(queue), plane, link, _link(wiring, keys, blocking=True))
         if plane.kind == "lease":

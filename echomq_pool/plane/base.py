@@ -83,6 +83,7 @@ class PlaneOptions:
     # The lease plane alone:
     recovery: str = "sweep"  # what `sweep` does with lapsed leases: "sweep" counts them, "reap" does not
     marker_ms: int = 0  # how long a renewal's presence markers last; 0 = none are written
+    cluster: bool = False  # who listens to events may do so at another node
     publish: bool = True  # transitions are published on the queue's channel
 
     def __post_init__(self) -> None:

@@ -79,7 +79,7 @@ class Gatherer:
         self._fate_keys = (key("active").encode(), desk.keys.rows.encode())
         limiter = options.limiter
         self._rate = ("", "") if limiter is None else (limiter.max, limiter.duration_ms)
-        self._loud = "1" if options.publish else "0"
+        self._loud = ("1" if options.cluster else "2") if options.publish else "0"
 
     # --- for callers ------------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@
 
   KEYS[1] active
 
-  ARGV[1] queue base   ARGV[2] 1 = publish events   ARGV[3] msgpack array of operations
+  ARGV[1] queue base   ARGV[2] 1 = publish events, 2 = if somebody listens
+  ARGV[3] msgpack array of operations
   ARGV[4] how many to claim, 0 = none   ARGV[5] lease ms   ARGV[6] owner   ARGV[7] most starts per window, or empty
   ARGV[8] the window in ms, or empty
 
@@ -17,7 +18,9 @@
 
   Returns [a word per operation: completed, scheduled, dead, pending, stale or gone; what take-4 returns, or nil].
 ]]
-local call, base, loud = redis.call, ARGV[1], ARGV[2] == '1'
+local call, base = redis.call, ARGV[1]
+--- @include "lease_heard"
+local loud = is_loud(ARGV[2])
 --- @include "lease_once"
 --- @include "lease_end"
 local completed = 0
