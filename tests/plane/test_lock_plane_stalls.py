@@ -36,7 +36,7 @@ async def test_only_the_second_sweep_recovers(bench: Bench, wire: Wire) -> None:
 
 
 async def test_of_many_in_flight_only_the_lockless_come_back(bench: Bench, wire: Wire) -> None:
-    """promise 2.4, 2.5, 0.14, 0.15, 0.24"""
+    """promise 2.4, 2.5, 2.6, 0.14, 0.15, 0.24"""
     for n in range(10):
         wire.add(f"j{n}")
     for _ in range(10):
