@@ -31,7 +31,7 @@ from echomq_pool.plane import codec
 from echomq_pool.plane.base import JobRecord, PlaneOptions
 from echomq_pool.plane.branded import Mint
 from echomq_pool.plane.calls import Calls
-from echomq_pool.plane.factory import greeting
+from echomq_pool.plane.factory import greet
 from echomq_pool.plane.lease import LeasePlane
 from echomq_pool.plane.lease_events import request_cancel
 from echomq_pool.plane.lease_keys import LeaseKeys
@@ -81,7 +81,8 @@ class LeaseQueue(Queue, plane="lease"):
             name=f"{keys.qualified}:producer",
             clock=clock,
             scripts=self._library,
-            on_connect=lambda link: greeting(link, "lease"),
+            slot_key=keys.key("meta") if self._config.cluster else None,
+            on_connect=lambda link: greet(link, "lease", self._config),
         )
         self._lease = LeasePlane(self._link, keys, self._library, clock=clock)
         self.wire = self._lease.queue

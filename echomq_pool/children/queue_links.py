@@ -14,7 +14,7 @@ from echomq_pool.clock import Clock
 from echomq_pool.config.schema import PoolConfig, WorkersConfig
 from echomq_pool.ipc.messages import Linked
 from echomq_pool.plane.base import Plane, PlaneOptions
-from echomq_pool.plane.factory import greeting, keys_of, make_plane
+from echomq_pool.plane.factory import greet, keys_of, make_plane
 from echomq_pool.redisio.link import Link
 from echomq_pool.redisio.scripts import ScriptLibrary
 from echomq_pool.redisio.state import LinkState
@@ -50,7 +50,7 @@ class QueueLinks:
                 name=f"echomq-pool:{config.name}:{part}",
                 clock=clock,
                 scripts=library,
-                on_connect=lambda link, kind=kind: greeting(link, kind),  # type: ignore[misc]
+                on_connect=lambda link, kind=kind: greet(link, kind, config.redis),  # type: ignore[misc]
                 on_state=lambda state, shared=shared: on_state(shared, state),  # type: ignore[misc]
                 slot_key=keys[shared[0]].key("meta") if self.cluster else None,
             )

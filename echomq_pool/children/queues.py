@@ -16,7 +16,7 @@ from echomq_pool.children.run import Source
 from echomq_pool.clock import Clock
 from echomq_pool.config.schema import PoolConfig, WorkersConfig
 from echomq_pool.plane.base import PlaneOptions
-from echomq_pool.plane.factory import greeting, keys_of, make_plane
+from echomq_pool.plane.factory import greet, keys_of, make_plane
 from echomq_pool.plane.keys import QueueKeys
 from echomq_pool.redisio.link import Link
 from echomq_pool.redisio.scripts import ScriptLibrary
@@ -64,7 +64,7 @@ def _link(wiring: Wiring, keys: QueueKeys, *, blocking: bool) -> Link:
 
     def on_connect(link: Link) -> Awaitable[None] | None:
         wiring.on_connect(link)
-        return None if blocking else greeting(link, wiring.group.plane)
+        return None if blocking else greet(link, wiring.group.plane, wiring.config.redis)
 
     return Link(
         wiring.config.redis,

@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 from echomq_pool.clock import SYSTEM_CLOCK, Clock
-from echomq_pool.config.schema import PoolConfig
+from echomq_pool.config.schema import PoolConfig, RedisConfig
 from echomq_pool.errors import InputError
 from echomq_pool.plane.base import Plane, PlaneOptions
 from echomq_pool.plane.keys import QueueKeys
 from echomq_pool.plane.lease import LeasePlane
 from echomq_pool.plane.lease_desk import Asking, fence
-from echomq_pool.plane.lease_keys import LeaseKeys
+from echomq_pool.plane.lease_keys import VERSION_KEY, LeaseKeys
 from echomq_pool.plane.lock import LockPlane
+from echomq_pool.redisio.link import Link
 from echomq_pool.redisio.scripts import ScriptLibrary
 
 PLANES = ("lock", "lease")
@@ -48,10 +47,22 @@ def make_plane(
     return LockPlane(link, keys, library, options, clock)
 
 
-def greeting(link: Asking, kind: str) -> Awaitable[None] | None:
+async def greet(link: Asking, kind: str, config: RedisConfig) -> None:
     """What a plane wants to have said on every new connection, before its first command.
 
     Raises:
-        VersionFence: (by the awaitable) the server's lease-plane keys belong to another version.
+        VersionFence: the server's lease-plane keys belong to another version.
     """
-    return fence(link) if kind == "lease" else None
+    if kind != "lease":
+        return
+    if not config.cluster:
+        await fence(link)
+        return
+    # The version lives in a slot of its own, mostly at another node than the queue.
+    other = Link(config, name="echomq:version", slot_key=VERSION_KEY)
+    await other.start()
+    try:
+        await other.ready()
+        await fence(other)
+    finally:
+        await other.close()
