@@ -69,7 +69,7 @@ class Browser:
     """One browser with one empty profile in `folder`."""
 
     def __init__(self, folder: Path) -> None:
-        chromium = program("chromium", "chromium")
+        chromium = program("chromium", "chromium chromium-driver")
         log = (folder / "chromedriver.log").open("wb")
         self._driver = subprocess.Popen(
             [program("chromedriver", "chromium-driver"), "--port=0"],
