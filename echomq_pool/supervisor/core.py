@@ -35,7 +35,7 @@ from echomq_pool.supervisor.reason import ExitReason, Why
 from echomq_pool.supervisor.report import Report
 from echomq_pool.supervisor.signals import Inbox
 from echomq_pool.supervisor.spawn import ForkFailed, Spawned
-from echomq_pool.supervisor.spec import ChildSpec, GroupSpec
+from echomq_pool.supervisor.spec import NEVER_MS, ChildSpec, GroupSpec
 from echomq_pool.supervisor.status import OomMeter, WaitStatus, judge
 from echomq_pool.supervisor.switchboard import Switchboard
 from echomq_pool.supervisor.tree import Tree
@@ -255,6 +255,7 @@ class Supervisor:
         if member is None:
             return
         member.asked = True
+        member.unhurried_ms = self.now() if action.deadline_ms >= NEVER_MS else 0
         member.why = ASKED_FOR.get(action.reason)
         self.switchboard.tell(member, Stop(action.deadline_ms, action.fast, action.reason))
 

@@ -32,6 +32,7 @@ class Member:
     client_ids: list[int] = field(default_factory=list)
     expired: list[list[str]] = field(default_factory=list)
     asked: bool = False
+    unhurried_ms: int = 0  # asked to leave then, without a deadline; 0: not so
     killed: bool = False
     aborted: bool = False
     why: Why | None = None

@@ -23,8 +23,9 @@ End = Callable[[Member, Why, str], None]
 
 
 class Guard:
-    """Shows the watchdog those children that have acked and were not asked to leave: while a child drains, only the
-    stop's own deadline rules (case C063).
+    """Shows the watchdog those children that have acked. While a child drains under a deadline, only that deadline
+    rules (case C063); one that drains without (scaled away, recycled, reloaded) is watched like any other, or a stuck
+    one would keep its jobs for ever (law 3).
 
     Args:
         end: ends a child for a reason of ours ("kill" or "abort").
@@ -43,7 +44,10 @@ class Guard:
 
     def look(self, now_ms: int, config: PoolConfig, family: Iterable[Member]) -> None:
         """Judges all and acts."""
-        members = {m.handle: m for m in family if m.ready is not None and not m.asked}
+        everybody = list(family)
+        for member in everybody:
+            self._look_at_unborn(member, now_ms, config)
+        members = {m.handle: m for m in everybody if m.ready is not None and (not m.asked or m.unhurried_ms)}
         for member in members.values():
             if member.abort_ms and now_ms - member.abort_ms >= ABORT_TO_KILL_MS and not member.killed:
                 self._end(member, Why.HANG, "kill")
@@ -52,6 +56,13 @@ class Guard:
         watched = [self._watched(member, config) for member in members.values()]
         for verdict in self._watchdog.look(now_ms, watched):
             self._act(members[verdict.handle], verdict)
+
+    def _look_at_unborn(self, member: Member, now_ms: int, config: PoolConfig) -> None:
+        """One that was sent away while it booted, and neither acks nor leaves: nobody waits for it any more."""
+        waits = member.ready is None and member.unhurried_ms and not member.killed
+        if waits and now_ms - member.unhurried_ms >= config.supervisor.hang_timeout_ms:
+            log.error("%s (pid %d): neither ready nor gone; killed", member.id, member.pid)
+            self._end(member, Why.HANG, "kill")
 
     def look_again(self) -> None:
         """A child was born or acked: it must be watched from now on."""
@@ -74,7 +85,7 @@ class Guard:
         )
 
     def _act(self, member: Member, verdict: Verdict) -> None:
-        if verdict.act == "none":
+        if verdict.act == "none" or (verdict.act == "recycle" and member.asked):
             return
         level = logging.WARNING if verdict.act in ("warn", "cont", "recycle") else logging.ERROR
         log.log(level, "%s (pid %d): %s; %s", member.id, member.pid, verdict.text, _DEEDS[verdict.act])

@@ -336,3 +336,11 @@ async def reschedules(job: Any) -> str:
     async with Queue(job.queue_name, url=job.data["url"]) as queue:
         await queue.upsert_job_scheduler("own", every=300, name="ticker", data=job.data)
     return "again"
+
+
+async def deadlock(job: Any) -> None:
+    """Waits on the loop for a lock that nobody will release; says which process it is first."""
+    (Path(job.data["folder"]) / "locked").write_text(str(os.getpid()))
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
