@@ -14,6 +14,8 @@ STAMP := $(VENV)/.installed
 NPM_STAMPS := tests/wire/node_modules/.installed tests/board/node_modules/.installed
 PYTEST := $(BIN)/python -m pytest
 PYTEST_ARGS ?=
+# Files of tests that run side by side. Each has servers of its own, so two share two cores well.
+JOBS ?= 2
 
 # A package of the system: installed when we may, else named. $(1) program, $(2) package
 define need
@@ -66,7 +68,7 @@ demo: $(STAMP)
 	@$(BIN)/python -m echomq_pool.demo
 
 test: $(STAMP) npm
-	$(PYTEST) -m "not soak" $(PYTEST_ARGS)
+	$(PYTEST) -m "not soak" -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
 soak: $(STAMP) npm
 	$(PYTEST) -m soak --timeout 1800 $(PYTEST_ARGS)
