@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.support.seed import LEASE_MS, MISSING_EVERY
 from benchmarks.support.wire import Wire, slices
 from echomq_pool.config.schema import RedisConfig
-from echomq_pool.plane.factory import greeting, make_keys
+from echomq_pool.plane.factory import greet, make_keys
 from echomq_pool.plane.lease import LeasePlane
 from echomq_pool.plane.lease_keys import LeaseKeys
 from echomq_pool.redisio.link import Link
@@ -62,7 +62,7 @@ class Producer:
     def __init__(self, port: int, queue: str = "bench") -> None:
         self._runner = asyncio.Runner()
         config = RedisConfig(port=port)
-        self._link = Link(config, scripts=LIBRARY, on_connect=lambda link: greeting(link, "lease"))
+        self._link = Link(config, scripts=LIBRARY, on_connect=lambda link: greet(link, "lease", config))
         self._plane = LeasePlane(self._link, keys_of(queue), LIBRARY)
         self._runner.run(self._open())
 
