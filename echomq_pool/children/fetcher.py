@@ -42,6 +42,7 @@ class Fetcher:
     ) -> None:
         self.sources = sources
         self.slots: dict[asyncio.Task[None], Source] = {}
+        self.doubted: Callable[[Source], None] = lambda source: None  # its keys look like the other plane's
         self.turns = 0  # how often there was anything to decide: the sign of life of this loop
         self._concurrency = concurrency
         self._drain_delay_ms = drain_delay_ms
@@ -127,6 +128,8 @@ class Fetcher:
         source.burst = 1
         source.ready = False
         log.error("taking from %s: %s: %s", source.name, type(error).__name__, error)
+        if isinstance(error, ReplyError) and error.code == "WRONGTYPE":
+            self.doubted(source)
         self._sleep(source, AFTER_ERROR_S)
 
     def _next_source(self) -> Source | None:

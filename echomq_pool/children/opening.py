@@ -43,6 +43,12 @@ class Opening:
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._open(source)) for source in self._sources]
 
+    def again(self, source: Source) -> None:
+        """Its keys have turned out to be the other plane's: a queue that was empty when both opened it."""
+        if source.opened:
+            source.opened = False
+            self._tasks.append(asyncio.get_running_loop().create_task(self._open(source)))
+
     def close(self) -> None:
         for task in self._tasks:
             task.cancel()

@@ -96,6 +96,7 @@ class Worker(Child):
         )
         self.slots.fetcher = self.fetcher
         self.opening = Opening(self.sources, self._opened, self._refuse)
+        self.fetcher.doubted = self.opening.again
         return Ready(self.worker_id, tuple(self.group.queues), info=f"processor {processor.path}")
 
     def load(self) -> Processor:

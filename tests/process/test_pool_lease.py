@@ -87,6 +87,25 @@ def test_a_queue_of_the_other_plane_is_refused_naming_both_and_left_alone(
             pool.destroy()
 
 
+def test_a_lock_plane_pool_leaves_a_queue_that_the_lease_plane_took_while_it_was_empty(
+    tmp_path: Path, own_server: Server, queue_name: str
+) -> None:
+    """law 12: nobody knew whose it was when the pool opened it"""
+    body = BODY.replace("QUEUE", queue_name).replace('"lease"', '"lock"')
+    pool = PoolProcess(tmp_path, own_server.url, body).start()
+    try:
+        with SyncQueue(queue_name, plane="lease", url=own_server.url) as queue:
+            queue.add_bulk([("job", {"folder": str(tmp_path)}, {}) for _ in range(3)])
+            with own_server.client() as client:
+                client.zadd(queue.keys.key("active"), {"JOB00000000000": 9e15})  # somebody works it
+                client.zadd(queue.keys.base + "marker", {"0": 0})  # and the sleeping workers look
+                eventually(lambda: "belongs to the lease plane" in pool.log())
+            assert queue.get_job_counts("waiting") == {"waiting": 3}
+        assert pool.stop() == 0
+    finally:
+        pool.destroy()
+
+
 # --- jobs and their ends --------------------------------------------------------------------------------
 
 
@@ -174,9 +193,7 @@ def test_hooks_hear_the_events_of_the_lease_plane(
 # --- batches, idleness ------------------------------------------------------------------------------------
 
 
-def test_a_worker_claims_and_settles_in_batches(
-    tmp_path: Path, own_server: Server, queue: SyncQueue
-) -> None:
+def test_a_worker_claims_and_settles_in_batches(tmp_path: Path, own_server: Server, queue: SyncQueue) -> None:
     """lease-plane section 7, 17; law 10"""
     with own_server.client() as client:
         pool = pool_of(tmp_path, own_server, queue.name, processes="1", concurrency="64", batch="32").start()
@@ -215,9 +232,7 @@ def test_an_idle_pool_sends_its_beats_and_nothing_else(
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize(
-    ("seconds", "lease"), [(2.5, "1s"), pytest.param(75, "30s", marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize(("seconds", "lease"), [(2.5, "1s"), pytest.param(75, "30s", marks=pytest.mark.soak)])
 def test_a_job_of_two_and_a_half_leases_runs_once_and_is_marked_as_held(
     tmp_path: Path, own_server: Server, queue: SyncQueue, seconds: float, lease: str
 ) -> None:
