@@ -157,13 +157,14 @@ def status(outer: Path | None, config: Path | None, control: str | None, as_json
 
 
 @cli.command("health")
+@click.option("--ready", is_flag=True, help="Also ask whether it can work now: linked, not quiet.")
 @socket_options
 @click.pass_obj
-def health_command(outer: Path | None, config: Path | None, control: str | None) -> int:
-    """Exit 0 when the pool can work, 1 with the reason when not. Cheap: for HEALTHCHECK and probes."""
+def health_command(outer: Path | None, config: Path | None, control: str | None, ready: bool) -> int:
+    """Exit 0 when every group has a worker, 1 with the reason when not. Cheap: for HEALTHCHECK and probes."""
     path = config or outer
     words = ["--control", control] if control else ["--config", str(path)] if path else []
-    return health(words)
+    return health([*words, *(["--ready"] if ready else [])])
 
 
 @cli.command()

@@ -38,16 +38,20 @@ def refuse(problems: Sequence[str]) -> int:
 
 
 def health(words: Sequence[str]) -> int:
-    """0 when the pool answers that it can work, 1 with a sentence when not. For HEALTHCHECK and probes."""
+    """0 when the pool answers and every group has a worker, 1 with a sentence when not. For HEALTHCHECK and probes.
+
+    With `--ready` it must also be able to work now: linked to its server, not quiet, not stopping.
+    """
     from echomq_pool.errors import PoolError
     from echomq_pool.supervisor.control import call
 
-    options = _options(words, ("--config", "-c", "--control"))
+    ready = "--ready" in words
+    options = _options([word for word in words if word != "--ready"], ("--config", "-c", "--control"))
     if options is None:
-        return _complain("usage: echomq-pool health [--config PATH | --control PATH]", EXIT_USAGE)
+        return _complain("usage: echomq-pool health [--ready] [--config PATH | --control PATH]", EXIT_USAGE)
     config, control = options.get("--config") or options.get("-c"), options.get("--control")
     try:
-        row = call(control or find_control(config), "health", timeout_s=5.0)
+        row = call(control or find_control(config), "health", {"ready": ready}, timeout_s=5.0)
     except PoolError as error:
         return _complain(str(error), EXIT_UNHEALTHY)
     verdict = row.get("value")

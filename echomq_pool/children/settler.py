@@ -21,6 +21,7 @@ from echomq_pool.plane.base import Nothing, Taken
 log = logging.getLogger("echomq.worker")
 
 Next = Taken | Nothing | None
+REASON_SHOWN = 200  # characters of the reason in the log; the job keeps all of it
 
 
 class Settler:
@@ -79,6 +80,7 @@ class Settler:
         record, plane, token = run.record, run.source.plane, run.token
         wait_ms = None if outcome.final else self._wait_ms(run, outcome)
         trace = record.stacktrace_with(outcome.trace)
+        _tell(run, outcome, wait_ms)
         if wait_ms is None:
             answer = await plane.fail(record, token, outcome.reason, trace, fetch=fetch)
             self._count("failed", run)
@@ -110,3 +112,14 @@ class Settler:
 
     def _count(self, what: str, run: Run) -> None:
         self._metrics.count(f"{what}|{run.source.name}")
+
+
+def _tell(run: Run, outcome: Outcome, wait_ms: float | None) -> None:
+    """One line per failed attempt: which job, which attempt, what next, why."""
+    record = run.record
+    after = "not tried again" if wait_ms is None else f"tried again in {wait_ms:.0f} ms"
+    log.info(
+        "job %s (%s) of %s failed, attempt %d of %d, %s: %s",
+        record.id, record.name, run.source.name, record.atm + 1, max(1, record.attempts), after,
+        outcome.reason[:REASON_SHOWN],
+    )  # fmt: skip

@@ -278,15 +278,20 @@ class Desk:
         reply(Result(self.status()))
 
     def _health(self, args: dict[str, Any], reply: Answer) -> None:
-        """Can work be done: running, and a linked worker in each group."""
+        """Does every group have a worker; with `ready`, can work be done now as well.
+
+        An outage of the server or a quiet pool must not make a platform kill the container, so these are matters of
+        readiness only (cases C154, C160).
+        """
         status = self.status()
-        reasons = [] if status["state"] == "running" else [f"the pool is {status['state']}"]
-        for group in (g["id"] for g in status["groups"] if g["dynamic"]):
-            rows = [c for c in status["children"] if c["group"] == group and c["state"] == "running"]
+        ready = bool(args.get("ready"))
+        reasons = [f"the pool is {status['state']}"] if ready and status["state"] != "running" else []
+        for group in (g for g in status["groups"] if g["dynamic"] and g["target"]):
+            rows = [c for c in status["children"] if c["group"] == group["id"] and c["state"] == "running"]
             if not rows:
-                reasons.append(f"group {group}: no worker is ready")
-            elif not any(c["connected"] for c in rows):
-                reasons.append(f"group {group}: not connected: {rows[0]['detail'] or 'no link'}")
+                reasons.append(f"group {group['id']}: no worker is ready")
+            elif ready and not any(c["connected"] for c in rows):
+                reasons.append(f"group {group['id']}: not connected: {rows[0]['detail'] or 'no link'}")
         reply(Result({"ok": not reasons, "reasons": reasons}))
 
     def _quiet(self, args: dict[str, Any], reply: Answer) -> None:

@@ -245,3 +245,40 @@ def test_a_host_program_with_children_and_handlers_of_its_own_may_start_a_pool_a
     finally:
         signal.signal(signal.SIGCHLD, before)
     assert seen, "the host's own handler was not called for its own children"
+
+
+def health(pool: PoolProcess, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "echomq_pool", "health", *words, "--control", str(pool.control)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_an_outage_or_a_quiet_pool_is_not_ready_but_not_ill(own_server: Server, pool: PoolProcess) -> None:
+    """case C154, C160"""
+    pool.start()
+    eventually(lambda: health(pool, "--ready").returncode == 0)
+    own_server.stop()
+    eventually(lambda: health(pool, "--ready").returncode == 1)
+    assert "not connected" in health(pool, "--ready").stderr
+    assert health(pool).returncode == 0
+    own_server.start()
+    eventually(lambda: health(pool, "--ready").returncode == 0)
+    pool.ask("quiet")
+    assert "quiet" in health(pool, "--ready").stderr
+    assert health(pool).returncode == 0
+
+
+def test_a_failed_attempt_is_one_line_that_says_what_happens_next(
+    tmp_path: Path, own_server: Server, queue: SyncQueue
+) -> None:
+    """case C151, C152"""
+    text = BODY.replace("QUEUE", queue.name).replace("soak_jobs:work", "soak_jobs:mixed")
+    pool = PoolProcess(tmp_path, own_server.url, text).start()
+    try:
+        data = {"folder": str(tmp_path), "fail_times": 2}
+        job_id = queue.add("charge", data, attempts=2, backoff={"type": "fixed", "delay": 5}).id
+        eventually(lambda: queue.get_state(str(job_id)) == "failed")
+        line = f"job {job_id} (charge) of {queue.name} failed, attempt"
+        eventually(lambda: f"{line} 2 of 2, not tried again: planned failure of charge" in pool.log())
+        assert f"{line} 1 of 2, tried again in 5 ms: planned failure of charge" in pool.log()
+    finally:
+        pool.destroy()
