@@ -26,7 +26,14 @@ class PoolProcess:
     """One pool with its own folder, configuration, control socket and log."""
 
     def __init__(
-        self, folder: Path, url: str, body: str, *, name: str = "test", top: str = "", log_level: str = "debug"
+        self,
+        folder: Path,
+        url: str,
+        body: str,
+        *,
+        name: str = "test",
+        top: str = "",
+        log_level: str = "debug",
     ) -> None:
         self.folder = folder
         self.name = name
@@ -34,8 +41,9 @@ class PoolProcess:
         self.config = folder / f"{name}.toml"
         self.log_path = folder / f"{name}.log"
         self.config.write_text(
-            f'name = "{name}"\n{top}\n[redis]\nurl = "{url}"\n'
-            f'[log]\nlevel = "{log_level}"\n{body}'.replace("@CONTROL@", str(self.control))
+            f'name = "{name}"\n{top}\n[redis]\nurl = "{url}"\n[log]\nlevel = "{log_level}"\n{body}'.replace(
+                "@CONTROL@", str(self.control)
+            )
         )
         if "[supervisor]" not in body:
             with self.config.open("a") as file:
@@ -82,7 +90,9 @@ class PoolProcess:
 
     def is_ready(self) -> bool:
         assert self.process is not None
-        assert self.process.poll() is None, f"the pool ended with {self.process.poll()}:\n{self.log()[-4000:]}"
+        assert self.process.poll() is None, (
+            f"the pool ended with {self.process.poll()}:\n{self.log()[-4000:]}"
+        )
         try:
             children = self.children()
         except (ControlError, ValueError):
@@ -138,4 +148,8 @@ def plane_of(queue: SyncQueue) -> str:
 
 def is_done(queue: SyncQueue, job_id: str) -> bool:
     """Whether a job is completed; the lease plane keeps nothing of it."""
-    return queue.get_job(job_id) is None if plane_of(queue) == "lease" else queue.get_state(job_id) == "completed"
+    return (
+        queue.get_job(job_id) is None
+        if plane_of(queue) == "lease"
+        else queue.get_state(job_id) == "completed"
+    )
