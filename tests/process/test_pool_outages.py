@@ -271,7 +271,11 @@ def test_a_failed_attempt_is_one_line_that_says_what_happens_next(
     tmp_path: Path, own_server: Server, queue: SyncQueue
 ) -> None:
     """case C151, C152"""
-    text = BODY.replace("QUEUE", queue.name).replace("soak_jobs:work", "soak_jobs:mixed")
+    text = (
+        BODY.replace("QUEUE", queue.name)
+        .replace("PLANE", "lock")
+        .replace("soak_jobs:work", "soak_jobs:mixed")
+    )
     pool = PoolProcess(tmp_path, own_server.url, text).start()
     try:
         data = {"folder": str(tmp_path), "fail_times": 2}
