@@ -79,7 +79,7 @@ def points_of(plot: Plot, tables: dict[str, Any]) -> Points:
     for row in rows:
         if all(row.get(name) == value for name, value in plot.only):
             name = f"{row[plot.line]}" if plot.line else plot.y_title
-            label = f"{name} {plot.line}" if plot.line == "processes" else name
+            label = f"{plot.line}: {name}" if plot.line == "processes" else name
             found[label].append((float(row[plot.x]), float(row[plot.y])))
     return {name: sorted(points) for name, points in found.items()}
 
