@@ -22,7 +22,9 @@ LOSSES = ["before", "after"]
 def test_every_script_of_ours_has_its_row() -> None:
     """law 6"""
     assert set(LIBRARY) <= set(RULES), "a script without a rule"
-    assert set(RULES) - set(LIBRARY) <= {"addFlow"}, "a rule without a script (a flow is made of the add scripts)"
+    assert set(RULES) - set(LIBRARY) <= {"addFlow"}, (
+        "a rule without a script (a flow is made of the add scripts)"
+    )
 
 
 JUDGEMENTS = [
@@ -248,13 +250,19 @@ REPEATABLE: dict[str, Once] = {
         w.on("removeJobScheduler", "repeat delayed events", "s", w.base)
     ),
     "repairScheduler": lambda b, w, t: _repair(b),
-    "changeDelay": lambda b, w, t: _later(b, lambda job: upkeep.change_delay(b.keys, job, 50, 9_000_000_000_000)),
+    "changeDelay": lambda b, w, t: _later(
+        b, lambda job: upkeep.change_delay(b.keys, job, 50, 9_000_000_000_000)
+    ),
     "changePriority": lambda b, w, t: _later(b, lambda job: upkeep.change_priority(b.keys, job, 7, True)),
     "removeJob": lambda b, w, t: _later(b, lambda job: upkeep.remove(b.keys, job, True)),
-    "removeUnprocessedChildren": lambda b, w, t: _later(b, lambda job: upkeep.remove_unprocessed(b.keys, job)),
+    "removeUnprocessedChildren": lambda b, w, t: _later(
+        b, lambda job: upkeep.remove_unprocessed(b.keys, job)
+    ),
     "removeOrphanedJobs": lambda b, w, t: _later(b, lambda job: upkeep.remove_orphans(b.keys, ["lost", job])),
     "drain": lambda b, w, t: _later(b, lambda job: upkeep.drain(b.keys, True)),
-    "cleanJobsInSet": lambda b, w, t: _later(b, lambda job: upkeep.clean(b.keys, "delayed", 9_000_000_000_000, 0)),
+    "cleanJobsInSet": lambda b, w, t: _later(
+        b, lambda job: upkeep.clean(b.keys, "delayed", 9_000_000_000_000, 0)
+    ),
     "moveJobsToWait": lambda b, w, t: _later(
         b, lambda job: upkeep.move_to_wait(b.keys, "delayed", 100, upkeep.EVERYTHING)
     ),
@@ -268,6 +276,7 @@ async def _later(bench: Bench, make: Callable[[str], Call]) -> None:
         bench.client.hset(bench.keys.job("lost"), "name", "n")
     call = make("later")
     await bench.link.script(LIBRARY[call.script], call.keys, call.args)
+
 
 _first_slot: dict[int, str] = {}
 

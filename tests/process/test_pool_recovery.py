@@ -231,6 +231,8 @@ def test_stops_under_load_lose_double_and_burn_nothing(
         assert queue.get_job_counts()["failed"] == 0
         if plane_of(queue) == "lock":
             jobs = [queue.get_job(str(n)) for n in range(1, total + 1, 7)]
-            assert all(job is not None and job.attempts_made == 1 and job.stalled_counter == 0 for job in jobs)
+            assert all(
+                job is not None and job.attempts_made == 1 and job.stalled_counter == 0 for job in jobs
+            )
     finally:
         pool.destroy()

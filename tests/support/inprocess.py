@@ -48,7 +48,9 @@ class InProcess:
         await eventually_async(lambda: self.heard or self.task.done())
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
         if not self.task.done():
             await self.stop()
         asyncio.get_running_loop().remove_reader(self.hub.fileno())

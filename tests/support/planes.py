@@ -68,7 +68,9 @@ class LossyLink:
 class Bench:
     """One queue of one server: the plane under test, and a second client to look and to meddle with."""
 
-    def __init__(self, link: Link, client: redis.Redis, queue: str, options: PlaneOptions, clock: Clock) -> None:
+    def __init__(
+        self, link: Link, client: redis.Redis, queue: str, options: PlaneOptions, clock: Clock
+    ) -> None:
         self.keys = QueueKeys("emq", queue)
         self.link = LossyLink(link)
         self.client = client

@@ -243,7 +243,9 @@ def test_a_worker_runs_a_processor_or_tasks_and_not_both(toml: Path) -> None:
     )
     plain = '[[workers]]\nname = "w"\nqueues = ["q"]\n'
     assert "workers[0]: expected exactly one of processor and tasks, got neither" in problem(toml, plain)
-    found = read(toml, plain + 'tasks = ["shop.tasks", "b"]\nmiddleware = ["shop.timing", "shop.log:layer"]').workers[0]
+    found = read(
+        toml, plain + 'tasks = ["shop.tasks", "b"]\nmiddleware = ["shop.timing", "shop.log:layer"]'
+    ).workers[0]
     assert (found.processor, found.tasks) == ("", ("shop.tasks", "b"))
     assert found.middleware == ("shop.timing", "shop.log:layer")
     for line in ('tasks = ["a:b"]', 'tasks = "a"', 'middleware = ["a b"]'):
@@ -271,7 +273,10 @@ def test_an_entry_may_be_on_the_lease_plane(toml: Path) -> None:
         (in_workers('plane = "fast"'), 'plane: expected one of "lock", "lease", got "fast"'),
         (in_workers(LEASE + "remove_on_complete = true"), "the lease plane keeps no completed jobs"),
         (in_workers(LEASE + 'stalled_interval = "5s"'), 'goes with plane = "lock" only'),
-        (in_workers(LEASE + 'recovery = "reap"\nmax_stalled_count = 3'), 'means nothing with recovery = "reap"'),
+        (
+            in_workers(LEASE + 'recovery = "reap"\nmax_stalled_count = 3'),
+            'means nothing with recovery = "reap"',
+        ),
         ('prefix = "bull"' + in_workers(LEASE), 'prefix: the lease plane\'s keys start with "emq"'),
         ("hash_tag = false" + in_workers(LEASE), "hash_tag: the lease plane's keys"),
         (
