@@ -68,7 +68,8 @@ demo: $(STAMP)
 	@$(BIN)/python -m echomq_pool.demo
 
 test: $(STAMP) npm
-	$(PYTEST) -m "not soak" -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
+	$(PYTEST) -m "forks and not soak" $(PYTEST_ARGS)
+	$(PYTEST) -m "not forks and not soak" -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
 soak: $(STAMP) npm
 	$(PYTEST) -m soak --timeout 1800 $(PYTEST_ARGS)

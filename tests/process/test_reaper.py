@@ -21,6 +21,8 @@ from echomq_pool.supervisor.status import Evidence, OomMeter, WaitStatus, from_w
 from tests.support.toy import Hands, gone, toy
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.forks
+
 
 @pytest.fixture
 def held() -> Iterator[Hands]:

@@ -30,6 +30,8 @@ from echomq_pool.supervisor.titles import title
 from tests.support.toy import Hands, ToySpec, gone, toy
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.forks
+
 
 @pytest.fixture
 def held() -> Iterator[Hands]:

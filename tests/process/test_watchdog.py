@@ -16,6 +16,8 @@ from echomq_pool.supervisor.watchdog import Facts, State, Verdict, Watchdog, Wat
 from tests.support.toy import Hands, toy
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.forks
+
 SLEEPS_IN = {State.HUNG: "futex_do_wait", State.IDLE: "ep_poll", State.OUTSIDE: "unix_stream_read_generic"}
 CALM = Facts("S", 100, 10, None, "ep_poll")
 

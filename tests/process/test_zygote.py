@@ -19,6 +19,8 @@ from echomq_pool.supervisor.zygote import Zygote
 from tests.support.toy import Hands, ToySpec, gone, toy
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.forks
+
 
 def config(app: str) -> PoolConfig:
     group = WorkersConfig("orders", ("orders", "mail"), f"tests.support.{app}:handle", preload=True)
