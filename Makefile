@@ -14,8 +14,8 @@ STAMP := $(VENV)/.installed
 NPM_STAMPS := tests/wire/node_modules/.installed tests/board/node_modules/.installed
 PYTEST := $(BIN)/python -m pytest
 PYTEST_ARGS ?=
-# Files of tests that run side by side. Each has servers of its own, so two share two cores well.
-JOBS ?= 2
+# Tests that run side by side: most of their time is waiting, each worker has servers of its own.
+JOBS ?= 4
 
 # A package of the system: installed when we may, else named. $(1) program, $(2) package
 define need
