@@ -81,7 +81,8 @@ def test_a_busy_worker_spends_one_script_call_on_a_job(
             key = queue.keys.key("completed")
             seen = requests(own_server, 60.0, until=lambda: client.zcard(key) == jobs)
             inside = commands(own_server) - before
-    assert jobs <= seen["EVALSHA"] <= jobs * 1.1, seen
+    # The first few may have passed before anybody watched.
+    assert jobs * 0.98 <= seen["EVALSHA"] <= jobs * 1.1, seen
     assert inside / jobs < 21, "commands per job, with those inside the scripts"
 
 

@@ -79,7 +79,7 @@ def test_a_queue_of_the_other_plane_is_refused_naming_both_and_left_alone(
             sentence = f"belongs to the {other} plane"
             eventually(lambda: sentence in pool.log() and f"opened on the {plane} plane" in pool.log())
             eventually(lambda: any(sentence in child["detail"] for child in pool.children("fast")))
-            assert not any(child["connected"] for child in pool.children("fast"))
+            eventually(lambda: not any(child["connected"] for child in pool.children("fast")))
             assert queue.get_job_counts()["waiting"] == 1
             assert {key: client.type(key) for key in client.scan_iter(queue.keys.base + "*")} == before
             assert pool.stop() == 0
