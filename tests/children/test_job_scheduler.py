@@ -125,8 +125,8 @@ async def test_schedules_are_declared_again_when_their_queue_was_wiped_over_a_li
     server: Server, client: redis.Redis, queue_name: str
 ) -> None:
     """case C094: FLUSHALL, or an obliterated queue"""
-    async with InProcess(JobScheduler, config(server, queue_name, nightly(queue_name))):
-        await eventually_async(lambda: delayed(client, queue_name))
+    async with InProcess(JobScheduler, config(server, queue_name, nightly(queue_name))) as child:
+        await eventually_async(lambda: delayed(client, queue_name) and child.child.declared)
         client.delete(*client.scan_iter(f"emq:{{{queue_name}}}:*", count=10_000))
         await eventually_async(lambda: delayed(client, queue_name) and record(client, queue_name, "nightly"))
 
