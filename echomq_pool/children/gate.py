@@ -1,52 +1,51 @@
 # SPDX-License-Identifier: MIT
-"""Who may run beside whom in one process: a job that has stalled once runs alone."""
+"""Who may run beside whom in one process: a job that has stalled once runs alone.
+
+Nobody waits inside the process. A death convicts every job that the process holds, started or not, so whoever cannot
+run at once goes back to the front of the line, at no cost, and takes are held back until the process is empty.
+"""
 
 from __future__ import annotations
 
-import asyncio
-
-from echomq_pool.children.run import Run
+from collections.abc import Callable
 
 
 class Gate:
-    """Lets runs in. An `alone` run waits until nobody is inside, and while it is inside nobody else gets in."""
+    """Lets runs in, or says that they must go back. Whoever is in leaves once its job is settled, not before.
 
-    def __init__(self) -> None:
+    Args:
+        hold_back: stops takes; called once until `let_go`.
+        let_go: the process is empty, takes may go on.
+    """
+
+    def __init__(self, hold_back: Callable[[], None], let_go: Callable[[], None]) -> None:
         self._inside = 0
-        self._closed = False  # one that runs alone is inside
-        self._waiting: list[tuple[Run, bool]] = []
+        self._lonely = False  # one that runs alone is inside
+        self._holding = False
+        self._hold_back = hold_back
+        self._let_go = let_go
 
     def enter(self, alone: bool) -> bool:
-        """Lets the caller in if that is possible at once; whoever is in must `leave`."""
-        if self._closed or (alone and self._inside):
+        """Lets the caller in if that is possible now; False: give the job back."""
+        if self._lonely or (alone and self._inside):
+            self._hold()
             return False
         self._inside += 1
-        self._closed = alone
+        if alone:
+            self._lonely = True
+            self._hold()
         return True
 
-    async def wait(self, run: Run, alone: bool) -> bool:
-        """Waits to be let in. False: the run was ended meanwhile (`run.waits` set from outside); it is not in."""
-        entry = (run, alone)
-        run.waits = asyncio.Event()
-        self._waiting.append(entry)
-        await run.waits.wait()
-        run.waits = None
-        if entry not in self._waiting:
-            return True
-        self._waiting.remove(entry)
-        return False
-
     def leave(self, alone: bool) -> None:
-        """Out, and in with those who may follow."""
+        """Out, the job being settled. The last one out opens for takes again."""
         self._inside -= 1
         if alone:
-            self._closed = False
-        if not self._waiting:
-            return
-        # Those that may run beside others go first; takes are held back, so the lonely ones get their turn.
-        for entry in sorted(self._waiting, key=lambda entry: entry[1]):
-            run, wants_alone = entry
-            if self.enter(wants_alone):
-                self._waiting.remove(entry)
-                if run.waits is not None:
-                    run.waits.set()
+            self._lonely = False
+        if not self._inside and self._holding:
+            self._holding = False
+            self._let_go()
+
+    def _hold(self) -> None:
+        if not self._holding:
+            self._holding = True
+            self._hold_back()

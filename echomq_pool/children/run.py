@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from echomq_pool.api.job import Job
 from echomq_pool.children.outcome import Outcome
@@ -56,7 +56,8 @@ class Run:
         False  # reported as expired: this process is to die, the job is no longer ours to settle
     )
     started_ms: int = 0
-    waits: asyncio.Event | None = field(default=None)  # set when a job that must run alone may start
+    alone: bool = False  # it has stalled once: nobody may run beside it
+    inside: bool = False  # past the gate
 
     @property
     def key(self) -> Key:

@@ -31,6 +31,7 @@ from echomq_pool.plane.base import Nothing, Taken
 log = logging.getLogger("echomq.worker")
 
 RETRY_S = 1.0
+EMPTIED_LOOK_S = 0.002
 MAX_REFUSALS = 5  # error replies to one settlement before its job is left to the stalled check
 
 
@@ -64,7 +65,7 @@ class Slots:
         self._executor = executor
         self._settler = settler
         self._recycle = recycle
-        self._gate = Gate()
+        self._gate = Gate(lambda: self.fetcher.hold_back(), lambda: self.fetcher.let_go())
         self._tokens = itertools.count()
         self._parked = asyncio.Event()  # never set: where the slots of condemned runs wait for the end
 
@@ -91,9 +92,13 @@ class Slots:
     async def _chain(self, source: Source, answer: Next, sent_ms: int) -> None:
         while isinstance(answer, Taken):
             run = self._begin(source, answer, sent_ms)
-            outcome = await self._carry(run)
-            sent_ms = self._clock.mono_ms()
-            answer = await self._end(run, outcome)
+            try:
+                outcome = await self._carry(run)
+                sent_ms = self._clock.mono_ms()
+                answer = await self._end(run, outcome)
+            finally:
+                if run.inside:  # only now: until it is settled, a death would still convict this job
+                    self._gate.leave(run.alone)
         if isinstance(answer, Nothing):
             self.fetcher.nothing(source, answer)
 
@@ -120,23 +125,19 @@ class Slots:
         except InputError as exc:
             return failed(str(exc), final=True)
         # A job that has stalled once may be what kills its process: alone in it, it convicts nobody else.
-        alone = record.stc > 0
-        if alone:
-            self.fetcher.hold_back()
-        try:
-            outcome = await self._pass_gate(run, alone)
-        finally:
-            if alone:
-                self.fetcher.let_go()
-        return _judged(run, outcome)
-
-    async def _pass_gate(self, run: Run, alone: bool) -> Outcome:
-        if not self._gate.enter(alone) and not await self._gate.wait(run, alone):
+        run.alone = record.stc > 0
+        run.inside = self._gate.enter(run.alone)
+        if not run.inside:
             return CANCELLED
-        try:
-            return CANCELLED if run.ended_by else await self._process(run)
-        finally:
-            self._gate.leave(alone)
+        if run.alone:
+            await self._emptied(run)
+        return _judged(run, CANCELLED if run.ended_by else await self._process(run))
+
+    async def _emptied(self, run: Run) -> None:
+        """What was being taken when `run` came in would be convicted with it: it goes back first."""
+        # Rare and short; an event would have to be set by every way in which a take or a run can end.
+        while not run.ended_by and (len(self._ledger) > 1 or any(s.taking for s in self.fetcher.sources)):  # noqa: ASYNC110
+            await asyncio.sleep(EMPTIED_LOOK_S)
 
     async def _process(self, run: Run) -> Outcome:
         run.started_ms = self._clock.mono_ms()

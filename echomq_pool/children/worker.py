@@ -202,9 +202,8 @@ class Worker(Child):
         run.ended_by, run.end_text, run.ended_ms = how, text, self.clock.mono_ms()
         run.job.mark_cancelled(text)
         if run.future is None:
-            if run.waits is not None:
-                run.waits.set()
-        elif self.executor.stoppable:
+            return  # not started yet: it ends before it begins
+        if self.executor.stoppable:
             self.watch.add(run)
         elif how in ("timeout", "cancel"):
             self._condemn(run)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,81 +13,54 @@ from echomq_pool.children.gate import Gate
 from echomq_pool.children.recycle import Recycle
 from echomq_pool.clock import FakeClock
 from echomq_pool.config.schema import WorkersConfig
-from echomq_pool.ipc.messages import Cancel
 from tests.support.hub import Hub, Jobs, config_for
 from tests.support.processors import notes
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
-from tests.support.waiting import eventually, eventually_async
+from tests.support.waiting import eventually
 
 
-class Visitors:
-    """Runs that pass the gate and stay inside until they are let go."""
+class Takes:
+    """What a gate does to the fetching."""
 
     def __init__(self) -> None:
-        self.gate = Gate()
-        self.inside: list[str] = []
-        self.turned_away: list[str] = []
-        self.go: dict[str, asyncio.Event] = {}
-        self.runs: dict[str, Any] = {}
-        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.held = 0
+        self.gate = Gate(self.hold_back, self.let_go)
 
-    def send(self, name: str, *, alone: bool = False) -> None:
-        self.go[name], self.runs[name] = asyncio.Event(), SimpleNamespace(waits=None)
-        self.tasks[name] = asyncio.create_task(self._visit(name, alone))
+    def hold_back(self) -> None:
+        self.held += 1
 
-    async def leave(self, name: str) -> None:
-        self.go[name].set()
-        await self.tasks[name]
-        await asyncio.sleep(0)
-
-    async def _visit(self, name: str, alone: bool) -> None:
-        if not self.gate.enter(alone) and not await self.gate.wait(self.runs[name], alone):
-            self.turned_away.append(name)
-            return
-        self.inside.append(name)
-        await self.go[name].wait()
-        self.inside.remove(name)
-        self.gate.leave(alone)
+    def let_go(self) -> None:
+        self.held -= 1
 
 
-async def test_a_lonely_run_waits_for_the_others_and_they_for_it() -> None:
-    """law 9 (poison jobs): nobody beside a run that is alone, and nobody starves."""
-    visitors = Visitors()
-    visitors.send("a")
-    visitors.send("b")
-    visitors.send("suspect", alone=True)
-    visitors.send("c")
-    await eventually_async(lambda: visitors.inside == ["a", "b", "c"])
-    await visitors.leave("a")
-    await visitors.leave("b")
-    assert visitors.inside == ["c"]
-    await visitors.leave("c")
-    assert visitors.inside == ["suspect"]
-    visitors.send("second", alone=True)
-    visitors.send("d")
-    await asyncio.sleep(0)
-    assert visitors.inside == ["suspect"]
-    await visitors.leave("suspect")
-    assert visitors.inside == ["d"]
-    await visitors.leave("d")
-    assert visitors.inside == ["second"]
-    await visitors.leave("second")
-    assert visitors.inside == []
+def test_a_run_that_must_be_alone_goes_back_while_others_are_inside_and_takes_stop_until_they_are_out() -> (
+    None
+):
+    """law 9 (poison jobs): a death convicts all that the process holds, so a suspect is not held beside others."""
+    takes = Takes()
+    assert takes.gate.enter(False)
+    assert takes.gate.enter(False)
+    assert not takes.gate.enter(True)
+    assert not takes.gate.enter(True)
+    assert takes.held == 1
+    takes.gate.leave(False)
+    assert takes.held == 1
+    takes.gate.leave(False)
+    assert takes.held == 0
 
 
-async def test_a_run_that_is_ended_while_it_waits_is_turned_away_and_counts_for_nothing() -> None:
-    """case C166: a cancelled job does not keep its place in the line."""
-    visitors = Visitors()
-    visitors.send("a")
-    visitors.send("suspect", alone=True)
-    await eventually_async(lambda: visitors.runs["suspect"].waits is not None)
-    visitors.runs["suspect"].waits.set()
-    await eventually_async(lambda: visitors.turned_away == ["suspect"])
-    visitors.send("b")
-    await eventually_async(lambda: visitors.inside == ["a", "b"])
-    for name in "ab":
-        await visitors.leave(name)
+def test_beside_a_run_that_is_alone_nobody_is_held() -> None:
+    """law 9 (poison jobs)"""
+    takes = Takes()
+    assert takes.gate.enter(True)
+    assert takes.held == 1
+    assert not takes.gate.enter(False)
+    assert not takes.gate.enter(True)
+    takes.gate.leave(True)
+    assert takes.held == 0
+    assert takes.gate.enter(False)
+    assert takes.held == 0
 
 
 async def test_recycling_limits_carry_a_jitter_and_zero_is_none() -> None:
@@ -133,17 +105,18 @@ def test_a_plain_function_that_hands_out_a_coroutine_is_told_so(
     assert "returned a coroutine" in (jobs.field(job_id, "failedReason") or "")
 
 
-def test_a_waiting_suspect_can_be_cancelled(valkey_server: Server, queue_name: str) -> None:
-    """case C166: a job that waits to run alone has not started, and ends at once."""
+def test_a_suspect_taken_beside_a_running_job_goes_back_at_no_cost_and_runs_after_it(
+    valkey_server: Server, queue_name: str
+) -> None:
+    """law 9 (poison jobs)"""
     jobs = Jobs(valkey_server, queue_name)
-    first, suspect = jobs.put(ms=2_000, give=1), jobs.put(ms=10)
+    first, suspect = jobs.put(ms=1_000, give=1), jobs.put(ms=10)
     jobs.client.hset(jobs.key(suspect), "stc", 1)
-    with Hub(config_for(valkey_server, (queue_name,), "processors:work")) as hub:
-        eventually(lambda: len(hub.held) == 2)
-        hub.send(Cancel(queue_name, suspect, "not needed"))
-        jobs.ended(suspect, "failed", within=1.8)
+    with Hub(config_for(valkey_server, (queue_name,), "processors:work")):
         jobs.ended(first, "completed")
-    assert jobs.field(suspect, "failedReason") == "not needed"
+        jobs.ended(suspect, "completed")
+    assert (jobs.field(suspect, "atm"), jobs.field(suspect, "stc")) == ("1", "1")
+    assert int(jobs.field(suspect, "ats")) > 1, "it had been taken, and had gone back"
 
 
 def test_a_take_whose_reply_is_lost_is_found_and_run(

@@ -205,3 +205,26 @@ def test_failing_jobs_never_pile_up_processes(tmp_path: Path, own_server: Server
         assert most <= workers + 1
     finally:
         pool.destroy()
+
+
+def test_among_jobs_that_have_all_stalled_once_only_the_poison_is_convicted(
+    tmp_path: Path, own_server: Server, queue: SyncQueue
+) -> None:
+    """law 9 (poison jobs), case C030: a suspect is never held beside others, so its death convicts nobody else"""
+    data = {"n": 1, "ms": 20, "folder": str(tmp_path)}
+    names = ["good", "good", "poison", "good", "good", "good"]
+    jobs = [str(queue.add(name, data).id) for name in names]
+    with own_server.client() as client:
+        for job_id in jobs:
+            client.hset(f"emq:{{{queue.name}}}:{job_id}", "stc", 1)
+    text = body(queue.name, "tests.support.soak_jobs:poison_by_name", "max_stalled_count = 1")
+    pool = PoolProcess(tmp_path, own_server.url, text.replace("concurrency = 2", "concurrency = 8")).start()
+    try:
+        eventually(lambda: queue.get_job_counts()["completed"] == 5 and queue.get_job_counts()["failed"] == 1)
+        for job_id in jobs:
+            job = queue.get_job(job_id)
+            assert job is not None
+            assert job.stalled_counter == (2 if job.name == "poison" else 1)
+        assert pool.stop() == 0
+    finally:
+        pool.destroy()
