@@ -140,7 +140,7 @@ def test_a_quiet_worker_takes_nothing_until_it_resumes(valkey_server: Server, qu
     jobs = Jobs(valkey_server, queue_name)
     with Hub(config_for(valkey_server, (queue_name,), "processors:work")) as hub:
         running = jobs.put(ms=500, give=1)
-        eventually(lambda: jobs.count("active") == 1)
+        eventually(lambda: jobs.count("active") == 1 and jobs.blocked())
         hub.send(Quiet())
         eventually(lambda: not jobs.blocked())
         waiting = jobs.put()
