@@ -83,9 +83,9 @@ def test_jobs_of_a_killed_node_worker_are_recovered_by_our_stalled_checker(
                 doomed.kill()
                 assert [job.wait_until_finished(20) for job in jobs] == [0, 1, 2]
         found = [judge("job", **at, id=job.id) for job in jobs]
-        assert [(job["stalledCounter"], job["attemptsMade"], job["attemptsStarted"]) for job in found] == [
-            (1, 1, 2)
-        ] * 3
+        assert [(job["stalledCounter"], job["attemptsMade"]) for job in found] == [(1, 1)] * 3
+        # More than two where such a job was taken beside others and went back to the line to run alone.
+        assert all(job["attemptsStarted"] >= 2 for job in found)
     finally:
         doomed.kill()
 
