@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, ClassVar
 
-import redis
-
 from echomq_pool.api.ask import Op, T, library
 from echomq_pool.api.job_view import JobView
 from echomq_pool.api.operations import Operations
@@ -17,7 +15,7 @@ from echomq_pool.api.ops_add import record_of
 from echomq_pool.api.ops_look import outcome_of
 from echomq_pool.api.options import check_options
 from echomq_pool.api.queue import LIBRARY_NAME, _positive, server_of
-from echomq_pool.api.sync_driver import PAUSE_S, SyncDriver, client_of, shared
+from echomq_pool.api.sync_driver import PASSING, PAUSE_S, SyncDriver, client_of, shared
 from echomq_pool.api.sync_job import SyncJob
 from echomq_pool.api.sync_verbs import SyncQueueVerbs
 from echomq_pool.api.telemetry import ProducerTelemetry, span_of
@@ -34,7 +32,7 @@ from echomq_pool.plane.keys import QueueKeys
 class SyncQueue(SyncQueueVerbs):
     """One queue, as a context manager; safe to share between threads. Arguments and methods are those of `Queue`.
 
-    `client`: a client of redis-py (bytes in, bytes out) to share; the queue then leaves it open.
+    `client`: a client of redis-py, `Redis` or `RedisCluster`, that answers in bytes; the queue then leaves it open.
     """
 
     _planes: ClassVar[dict[str, type[SyncQueue]]] = {}
@@ -76,7 +74,8 @@ class SyncQueue(SyncQueueVerbs):
         self._ops.defaults = check_options(job_options or {})
         self._max_len_events = _positive("max_len_events", max_len_events)
         self._own_client = client is None
-        self._client = client_of(redis or server_of(url)) if client is None else shared(client)
+        found = client_of(redis or server_of(url)) if client is None else shared(client)
+        self._client = found.at(self.keys.key("meta"))
         self._driver = SyncDriver(self._client, library())
         self._clock = clock
         self._telemetry = telemetry
@@ -94,7 +93,6 @@ class SyncQueue(SyncQueueVerbs):
         """Closes the connections."""
         if self._own_client:
             self._client.close()
-            self._client.connection_pool.disconnect()
 
     # --- adding ----------------------------------------------------------------------------------------
 
@@ -141,10 +139,8 @@ class SyncQueue(SyncQueueVerbs):
         try:
             block = max(1, int(block_s * 1000))
             key = self.keys.key("events")
-            return self._client.execute_command(
-                "XREAD", "COUNT", 1_000, "BLOCK", block, "STREAMS", key, position
-            )
-        except (redis.ConnectionError, redis.TimeoutError):
+            return self._client.one(("XREAD", "COUNT", 1_000, "BLOCK", block, "STREAMS", key, position))
+        except PASSING:
             time.sleep(PAUSE_S)
             return None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Runs operations over redis-py. With `sync.py`, the only modules of the package that import redis-py."""
+"""Runs operations over redis-py. With `sync.py` and `sync_cluster.py`, the only modules that import redis-py."""
 
 from __future__ import annotations
 
@@ -7,30 +7,78 @@ import time
 from typing import Any
 
 import redis
+from redis import exceptions
 from redis.backoff import NoBackoff
+from redis.cluster import RedisCluster
 from redis.exceptions import NoScriptError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from echomq_pool.api.ask import TRIES, Ask, Made, Op, T
+from echomq_pool.api.sync_cluster import ClusterClient, Command, pipelined
 from echomq_pool.api.watch import BLOCK_MS
 from echomq_pool.config.schema import RedisConfig
 from echomq_pool.errors import InputError, LinkDown, LinkRefused, ReplyError, ServerUnready
 from echomq_pool.plane.calls import Call
+from echomq_pool.redisio.cluster import Node
+from echomq_pool.redisio.replies import Action, ErrorReply, classify, to_error
 from echomq_pool.redisio.scripts import Script, ScriptLibrary
 
 _UNREADY = ("LOADING", "BUSY", "READONLY", "OOM", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MISCONF")
-_REFUSED = ("NOAUTH", "WRONGPASS", "NOPERM", "MOVED", "ASK", "NOPROTO")
+_REFUSED = ("NOAUTH", "WRONGPASS", "NOPERM", "NOPROTO")
+# redis-py takes the code away from the text of these.
+_CODES = {
+    exceptions.MovedError: "MOVED",
+    exceptions.AskError: "ASK",
+    exceptions.TryAgainError: "TRYAGAIN",
+    exceptions.ClusterDownError: "CLUSTERDOWN",
+    exceptions.ClusterCrossSlotError: "CROSSSLOT",
+    exceptions.MasterDownError: "MASTERDOWN",
+    exceptions.OutOfMemoryError: "OOM",
+}
 PAUSE_S = 0.05
+# What a read may wait out: nobody answers, or nobody serves the slot.
+PASSING = (redis.ConnectionError, redis.TimeoutError, exceptions.ClusterDownError, exceptions.TryAgainError)
+
+
+class Server:
+    """One server by one client of redis-py, safe to share between threads; `ClusterClient` has the same methods."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.maps = has_maps(client.connection_pool.connection_kwargs)
+
+    def at(self, home: str) -> Server:
+        """The same connections for the queue with this key: one server has all of them."""
+        return self
+
+    def one(self, command: Command) -> Any:
+        """Sends one command and returns its reply; raises what redis-py raises."""
+        return self._client.execute_command(*command)
+
+    def many(self, commands: list[Command]) -> list[Any]:
+        """One write for all. Errors are values here."""
+        return pipelined(self._client, commands)
+
+    def load(self, text: bytes, command: Command) -> None:
+        """Loads a script where `command` would be sent."""
+        self._client.script_load(text)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._client.close()
+        self._client.connection_pool.disconnect()
+
+
+Client = Server | ClusterClient
 
 
 class SyncDriver:
-    """One client of redis-py, safe to share between threads."""
+    """Runs operations, from any thread."""
 
-    def __init__(self, client: Any, library: ScriptLibrary) -> None:
+    def __init__(self, client: Client, library: ScriptLibrary) -> None:
         self._client = client
         self._library = library
-        self._maps = str(client.connection_pool.connection_kwargs.get("protocol")) == "3"
         self._loaded: set[str] = set()  # by name; several threads may load one, which does no harm
 
     def run(self, operation: Op[T]) -> T:
@@ -48,19 +96,16 @@ class SyncDriver:
         replies = self._pipelined(batch)
         for reply in replies:
             if isinstance(reply, Exception):
-                raise _translated(reply, sent=True) from reply
+                raise translated(reply, sent=True) from reply
         return replies
 
     def _pipelined(self, batch: list[Ask]) -> list[Any]:
         """One write for all; calls whose script was not loaded never ran and are sent again alone."""
         self._load(batch)
         try:
-            with self._client.pipeline(transaction=False) as pipe:
-                for ask in batch:
-                    pipe.execute_command(*self._command(ask))
-                replies = [self._read(reply) for reply in pipe.execute(raise_on_error=False)]
-        except (redis.ConnectionError, redis.TimeoutError) as error:
-            raise _translated(error, sent=True) from error
+            replies = list(map(self._read, self._client.many(list(map(self._command, batch)))))
+        except redis.RedisError as error:
+            raise translated(error, sent=True) from error
         lost = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         for index in lost:
             replies[index] = self._ask(batch[index])
@@ -74,22 +119,23 @@ class SyncDriver:
                 return self._execute(ask)
             except (redis.ConnectionError, redis.TimeoutError) as error:
                 if tries <= 0:
-                    raise _translated(error, sent=True) from error
+                    raise translated(error, sent=True) from error
                 time.sleep(PAUSE_S)
             except redis.RedisError as error:
-                raise _translated(error, sent=True) from error
+                raise translated(error, sent=True) from error
 
     def _execute(self, ask: Ask) -> Any:
+        command = self._command(ask)
         try:
-            return self._read(self._client.execute_command(*self._command(ask)))
+            return self._read(self._client.one(command))
         except NoScriptError:
             assert isinstance(ask.what, Call | Made)
-            self._client.script_load(self._script(ask.what).text)
-            return self._read(self._client.execute_command(*self._command(ask)))
+            self._client.load(self._script(ask.what).text, command)
+            return self._read(self._client.one(command))
 
     def _read(self, reply: Any) -> Any:
         """RESP3 has maps and sets where RESP2 has flat lists: operations know the latter."""
-        return _flattened(reply) if self._maps else reply
+        return flattened(reply) if self._client.maps else reply
 
     def _command(self, ask: Ask) -> tuple[Any, ...]:
         what = ask.what
@@ -102,30 +148,36 @@ class SyncDriver:
 
     def _load(self, batch: list[Ask]) -> None:
         """Scripts are loaded before a pipeline needs them; a flush since then shows as NOSCRIPT."""
-        scripts = [self._script(ask.what) for ask in batch if isinstance(ask.what, Call | Made)]
-        new = {script.name: script for script in scripts if script.name not in self._loaded}
+        new: dict[str, tuple[Script, Command]] = {}
+        for ask in batch:
+            if isinstance(ask.what, Call | Made):
+                script = self._script(ask.what)
+                if script.name not in self._loaded:
+                    new.setdefault(script.name, (script, self._command(ask)))
         try:
-            for script in new.values():
-                self._client.script_load(script.text)
+            for script, command in new.values():
+                self._client.load(script.text, command)
         except redis.RedisError as error:
-            raise _translated(error, sent=False) from error
+            raise translated(error, sent=False) from error
         self._loaded.update(new)
 
 
-def _flattened(reply: Any) -> Any:
+def has_maps(options: Any) -> bool:
+    """Whether a connection with these options of redis-py may answer with maps and sets."""
+    return str(options.get("protocol")) != "2"
+
+
+def flattened(reply: Any) -> Any:
+    """Maps as flat lists, sets as lists."""
     if isinstance(reply, dict):
-        return [_flattened(part) for pair in reply.items() for part in pair]
+        return [flattened(part) for pair in reply.items() for part in pair]
     if isinstance(reply, list | set | tuple):
-        return [_flattened(part) for part in reply]
+        return [flattened(part) for part in reply]
     return reply
 
 
-def client_of(config: RedisConfig) -> Any:
-    """A client that answers in bytes, decodes nothing and never repeats a command by itself (law 6).
-
-    Raises:
-        InputError: a cluster, which it cannot serve.
-    """
+def client_of(config: RedisConfig) -> Client:
+    """Clients that answer in bytes, decode nothing and never repeat a command by themselves (law 6)."""
     options: dict[str, Any] = {
         "db": config.db,
         "username": config.username or None,
@@ -136,17 +188,21 @@ def client_of(config: RedisConfig) -> Any:
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
     }
+    if config.unix_path:
+        return Server(raw(redis.Redis(unix_socket_path=config.unix_path, **options)))
+    options = _secured(config, options)
     if config.cluster:
-        raise InputError("redis.cluster: a synchronous producer does not speak to a cluster; use Queue")
+        return ClusterClient([(config.host, config.port)], lambda node: _to(node, options), maps=False)
     if config.sentinels:
         watchers = [(host, int(port)) for host, _, port in (s.rpartition(":") for s in config.sentinels)]
         patience = {"socket_timeout": config.connect_timeout_ms / 1000}
         make: Any = Sentinel  # redis-py leaves it without types
-        found = make(watchers, sentinel_kwargs=patience, **_secured(config, options))
-        return raw(found.master_for(config.master))
-    if config.unix_path:
-        return raw(redis.Redis(unix_socket_path=config.unix_path, **options))
-    return raw(redis.Redis(host=config.host, port=config.port, **_secured(config, options)))
+        return Server(raw(make(watchers, sentinel_kwargs=patience, **options).master_for(config.master)))
+    return Server(_to((config.host, config.port), options))
+
+
+def _to(node: Node, options: dict[str, Any]) -> Any:
+    return raw(redis.Redis(host=node[0], port=node[1], **options))
 
 
 def _secured(config: RedisConfig, options: dict[str, Any]) -> dict[str, Any]:
@@ -163,15 +219,33 @@ def _secured(config: RedisConfig, options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def shared(client: Any) -> Any:
-    """A client of ours over the connections of the user's.
+def shared(client: Any) -> Client:
+    """A client of ours over the connections of the user's, or the one that queues of one producer share.
 
     Raises:
         InputError: it decodes replies; the wire holds bytes that are no text.
     """
-    if client.connection_pool.connection_kwargs.get("decode_responses"):
+    if isinstance(client, Server | ClusterClient):
+        return client
+    cluster = isinstance(client, RedisCluster)
+    options = client.get_connection_kwargs() if cluster else client.connection_pool.connection_kwargs
+    if options.get("decode_responses"):
         raise InputError("client: expected one that answers in bytes, got one with decode_responses=True")
-    return raw(redis.Redis(connection_pool=client.connection_pool))
+    if cluster:
+        seeds = [(node.host, int(node.port)) for node in client.get_nodes()]
+        return ClusterClient(seeds, lambda node: _of_cluster(client, node), maps=has_maps(options))
+    return Server(raw(redis.Redis(connection_pool=client.connection_pool)))
+
+
+def _of_cluster(cluster: Any, node: Node) -> Any:
+    """A client over the connections that the user's has to this node."""
+    found = cluster.get_node(host=node[0], port=node[1])
+    if found is None:  # it came after the user's client had looked around
+        cluster.nodes_manager.initialize()
+        found = cluster.get_node(host=node[0], port=node[1])
+    if found is None:
+        raise redis.ConnectionError(f"Error connecting to {node[0]}:{node[1]}: the client does not know it")
+    return raw(redis.Redis(connection_pool=cluster.get_redis_connection(found).connection_pool))
 
 
 def raw(client: Any) -> Any:
@@ -180,10 +254,16 @@ def raw(client: Any) -> Any:
     return client
 
 
-def _translated(error: Exception, *, sent: bool) -> Exception:
+def translated(error: Exception, *, sent: bool) -> Exception:
+    """The package's own error for one of redis-py's. `sent`: the command may have been."""
     text = str(error)
+    taken = _CODES.get(type(error))
+    if taken is not None:
+        verdict = classify(ErrorReply(f"{taken} {text}"))
+        refused = verdict.action in (Action.MOVED, Action.ASK)
+        return LinkRefused(verdict.sentence) if refused else to_error(verdict)
     code = text.split(" ", 1)[0].rstrip(":")
-    if isinstance(error, redis.AuthenticationError) or code in _REFUSED:
+    if isinstance(error, redis.AuthenticationError | exceptions.NoPermissionError) or code in _REFUSED:
         return LinkRefused(text)
     if isinstance(error, redis.BusyLoadingError | redis.ReadOnlyError) or code in _UNREADY:
         return ServerUnready(code, text)

@@ -65,7 +65,6 @@ class SyncFlowProducer:
         """Closes the connections."""
         if self._own_client:
             self._client.close()
-            self._client.connection_pool.disconnect()
 
     def add(self, flow: Mapping[str, Any], *, queues_options: Mapping[str, Any] | None = None) -> SyncJobNode:
         """See `FlowProducer.add`."""

@@ -52,7 +52,7 @@ def _answers(url: str, process: subprocess.Popen[bytes], deadline: float) -> Non
     try:
         while True:
             try:
-                client.execute_command("PING")
+                client.one(("PING",))
                 return
             except Exception as error:  # whatever redis-py makes of a socket that is not there yet
                 if process.poll() is not None or time.monotonic() > deadline:

@@ -38,8 +38,6 @@ async def test_an_asynchronous_producer_works_on_a_cluster(
             async with QueueEvents(queue_name + suffix, redis=config) as events:
                 await queue.add("n")
                 assert [event.name async for event in _first(events)] == ["added"]
-    with pytest.raises(InputError, match="cluster"):
-        SyncQueue(queue_name, redis=config)
 
 
 async def _first(events: QueueEvents):  # type: ignore[no-untyped-def]

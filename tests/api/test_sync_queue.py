@@ -7,6 +7,7 @@ import asyncio
 import threading
 
 import pytest
+import redis
 
 from echomq_pool import InputError, JobFailed, SyncQueue, WaitTimeout
 from echomq_pool.errors import JobMissing, LinkDown
@@ -28,12 +29,14 @@ def test_a_job_is_added_and_seen(sync_queue: SyncQueue) -> None:
     assert sync_queue.counts("waiting") == {"waiting": 1}
 
 
-def test_many_are_added_in_their_order_even_after_the_scripts_were_flushed(sync_queue: SyncQueue) -> None:
+def test_many_are_added_in_their_order_even_after_the_scripts_were_flushed(
+    sync_queue: SyncQueue, client: redis.Redis
+) -> None:
     added = sync_queue.add_bulk([("n", n) for n in range(1_500)])
     assert [job.id for job in added] == [str(n) for n in range(1, 1_501)]
-    sync_queue._client.script_flush()
+    client.script_flush()
     assert len(sync_queue.add_bulk([("n", n) for n in range(10)])) == 10
-    sync_queue._client.script_flush()
+    client.script_flush()
     assert sync_queue.add("n").id == "1511"
     assert sync_queue.counts("waiting") == {"waiting": 1_511}
 
