@@ -184,6 +184,7 @@ class Job(JobVerbs):
         """The same job for a plain function in a thread; its verbs run on `loop`."""
 
         def run(verb: str, *args: Any, **options: Any) -> Any:
-            return asyncio.run_coroutine_threadsafe(getattr(self, verb)(*args, **options), loop).result()
+            found = asyncio.run_coroutine_threadsafe(getattr(self, verb)(*args, **options), loop).result()
+            return found.threaded(loop) if isinstance(found, Job) else found
 
         return SyncJob(self, run)

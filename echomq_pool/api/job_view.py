@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from echomq_pool.errors import InputError
 from echomq_pool.plane import codec
@@ -12,143 +12,118 @@ from echomq_pool.plane.base import JobRecord
 _UNREAD = object()
 
 
-class JobView:
-    """The fields of a job. Times are wall ms."""
-
-    def __init__(self, record: JobRecord, token: str = "", queue_name: str = "", queue_key: str = "") -> None:
-        self.record = record
-        self.token = token
-        self.queue_name = queue_name
-        self.queue_key = (
-            queue_key  # the queue's qualified name, `emq:{orders}`: what children of this job name
-        )
-        self.lease_lost = (
-            False  # True: another worker may run this job now; it is settled only if we get it back
-        )
-        self.cancelled = False  # True: somebody asked for its end, or its time is up
-        self.cancel_reason = ""
-        self.moved = ""  # where its own processor has put it: delayed | wait | waiting-children
-        self._data: Any = _UNREAD
+class Recorded(Protocol):
+    """Who shows a job: by what is stored of it."""
 
     @property
-    def id(self) -> str:
+    def record(self) -> JobRecord: ...
+
+    @property
+    def data(self) -> Any: ...
+
+
+class JobFields:
+    """The fields of a job, of whichever class. Times are wall ms."""
+
+    @property
+    def id(self: Recorded) -> str:
         return self.record.id
 
     @property
-    def name(self) -> str:
+    def name(self: Recorded) -> str:
         return self.record.name
 
     @property
-    def data(self) -> Any:
-        """The payload, decoded at the first look.
-
-        Raises:
-            InputError: it is no JSON.
-        """
-        if self._data is _UNREAD:
-            try:
-                self._data = codec.decode(self.record.data)
-            except (ValueError, RecursionError) as error:
-                raise InputError(f"the data of job {self.id} is no JSON: {error}") from None
-        return self._data
-
-    @property
-    def opts(self) -> dict[str, Any]:
+    def opts(self: Recorded) -> dict[str, Any]:
         """The options under BullMQ's long names."""
         return self.record.opts
 
     @property
-    def attempts_made(self) -> int:
+    def attempts_made(self: Recorded) -> int:
         """Runs that ended."""
         return self.record.atm
 
     @property
-    def attempts_started(self) -> int:
+    def attempts_started(self: Recorded) -> int:
         """Runs that began, this one included."""
         return self.record.ats
 
     @property
-    def fencing_token(self) -> int:
+    def fencing_token(self: Recorded) -> int:
         """A number that grows with every take: pass it to outside systems, which refuse smaller ones."""
         return self.record.ats
 
     @property
-    def timestamp(self) -> int:
+    def timestamp(self: Recorded) -> int:
         return self.record.timestamp
 
     @property
-    def processed_on(self) -> int | None:
+    def processed_on(self: Recorded) -> int | None:
         return self.record.processed_on
 
     @property
-    def finished_on(self) -> int | None:
+    def finished_on(self: Recorded) -> int | None:
         return self.record.finished_on
 
     @property
-    def priority(self) -> int:
+    def priority(self: Recorded) -> int:
         return self.record.priority
 
     @property
-    def delay(self) -> float:
+    def delay(self: Recorded) -> float:
         return self.record.delay
 
     @property
-    def progress(self) -> Any:
+    def progress(self: Recorded) -> Any:
         return self.record.progress
 
     @property
-    def returnvalue(self) -> Any:
+    def returnvalue(self: Recorded) -> Any:
         """The result of a completed job, decoded."""
-        raw = self.record.returnvalue
-        if raw is None:
-            return None
-        try:
-            return codec.decode(raw)
-        except ValueError:
-            return codec.to_text(raw)
+        return decoded(self.record.returnvalue)
 
     @property
-    def failed_reason(self) -> str | None:
+    def failed_reason(self: Recorded) -> str | None:
         return self.record.failed_reason
 
     @property
-    def stacktrace(self) -> list[str]:
+    def stacktrace(self: Recorded) -> list[str]:
         return self.record.stacktrace
 
     @property
-    def stalled_counter(self) -> int:
+    def stalled_counter(self: Recorded) -> int:
         return self.record.stc
 
     @property
-    def parent_key(self) -> str | None:
+    def parent_key(self: Recorded) -> str | None:
         """Key of the parent's hash, when the job is a child in a flow."""
         return self.record.parent_key
 
     @property
-    def parent(self) -> dict[str, Any] | None:
+    def parent(self: Recorded) -> dict[str, Any] | None:
         """`{id, queueKey}` of the parent, and how a failure of this job concerns it."""
         return self.record.parent
 
     @property
-    def deduplication_id(self) -> str | None:
+    def deduplication_id(self: Recorded) -> str | None:
         return self.record.deid
 
     @property
-    def repeat_job_key(self) -> str | None:
+    def repeat_job_key(self: Recorded) -> str | None:
         """Id of the job scheduler that made this job."""
         return self.record.rjk
 
     @property
-    def processed_by(self) -> str | None:
+    def processed_by(self: Recorded) -> str | None:
         """Name of the worker that took it last."""
         return self.record.processed_by
 
     @property
-    def deferred_failure(self) -> str | None:
+    def deferred_failure(self: Recorded) -> str | None:
         """The text with which whoever takes this job must fail it without running it."""
         return self.record.defa
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self: Recorded) -> dict[str, Any]:
         """All fields under BullMQ's names, data and return value decoded (Node: `job.asJSON`)."""
         record = self.record
         return {
@@ -168,12 +143,48 @@ class JobView:
             "finishedOn": record.finished_on,
             "failedReason": record.failed_reason,
             "stacktrace": record.stacktrace,
-            "returnvalue": self.returnvalue,
+            "returnvalue": decoded(record.returnvalue),
             "parent": record.parent,
             "parentKey": record.parent_key,
             "repeatJobKey": record.rjk,
             "deduplicationId": record.deid,
         }
+
+    def __repr__(self: Recorded) -> str:
+        return f"{type(self).__name__}(id={self.record.id!r}, name={self.record.name!r})"
+
+
+class JobView(JobFields):
+    """A job and what its worker knows of it."""
+
+    def __init__(self, record: JobRecord, token: str = "", queue_name: str = "", queue_key: str = "") -> None:
+        self.record = record
+        self.token = token
+        self.queue_name = queue_name
+        self.queue_key = (
+            queue_key  # the queue's qualified name, `emq:{orders}`: what children of this job name
+        )
+        self.lease_lost = (
+            False  # True: another worker may run this job now; it is settled only if we get it back
+        )
+        self.cancelled = False  # True: somebody asked for its end, or its time is up
+        self.cancel_reason = ""
+        self.moved = ""  # where its own processor has put it: delayed | wait | waiting-children
+        self._data: Any = _UNREAD
+
+    @property
+    def data(self) -> Any:
+        """The payload, decoded at the first look.
+
+        Raises:
+            InputError: it is no JSON.
+        """
+        if self._data is _UNREAD:
+            try:
+                self._data = codec.decode(self.record.data)
+            except (ValueError, RecursionError) as error:
+                raise InputError(f"the data of job {self.id} is no JSON: {error}") from None
+        return self._data
 
     def show(self, record: JobRecord) -> None:
         """Shows another state of the same job."""
@@ -187,5 +198,12 @@ class JobView:
         """Told by the worker."""
         self.cancelled, self.cancel_reason = True, reason
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(id={self.id!r}, name={self.name!r})"
+
+def decoded(raw: bytes | None) -> Any:
+    """A stored return value; as text where it is no JSON."""
+    if raw is None:
+        return None
+    try:
+        return codec.decode(raw)
+    except ValueError:
+        return codec.to_text(raw)

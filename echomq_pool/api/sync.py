@@ -173,7 +173,10 @@ class SyncQueue(SyncQueueVerbs):
             return self.cancel(view.id, *args)
         operation = getattr(self._ops.of_job, verb, None)
         if operation is None:
-            raise InputError(f"job {view.id} is not held by this process")
+            raise InputError(
+                f"job {view.id} is not held by this process: {verb} is for its processor, and for jobs of "
+                "Worker.get_next_job"
+            )
         return self._run(operation(view, *args, **options))
 
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from echomq_pool.api.job_view import JobView
+from echomq_pool.api.job_view import JobFields, JobView
 from echomq_pool.api.ops_job import Dependencies
+from echomq_pool.plane.job_record import JobRecord
 
 
-class SyncJob:
-    """The synchronous job. Verbs, arguments and errors are those of `Job`.
+class SyncJob(JobFields):
+    """The synchronous job. Fields, verbs, arguments and errors are those of `Job`.
 
     Args:
         view: whose fields are shown; what the worker tells it (lease lost, cancelled) shows here at once.
@@ -22,20 +23,51 @@ class SyncJob:
         self._view = view
         self._run = run
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._view, name)
-
     @property
-    def id(self) -> str:
-        return self._view.id
-
-    @property
-    def name(self) -> str:
-        return self._view.name
+    def record(self) -> JobRecord:
+        return self._view.record
 
     @property
     def data(self) -> Any:
+        """The payload, decoded at the first look.
+
+        Raises:
+            InputError: it is no JSON.
+        """
         return self._view.data
+
+    @property
+    def token(self) -> str:
+        """Of the worker that holds it; empty for a producer."""
+        return self._view.token
+
+    @property
+    def queue_name(self) -> str:
+        return self._view.queue_name
+
+    @property
+    def queue_key(self) -> str:
+        """The queue's qualified name, `emq:{orders}`: what children of this job name."""
+        return self._view.queue_key
+
+    @property
+    def lease_lost(self) -> bool:
+        """True: another worker may run this job now; it is settled only if we get it back."""
+        return self._view.lease_lost
+
+    @property
+    def cancelled(self) -> bool:
+        """True: somebody asked for its end, or its time is up."""
+        return self._view.cancelled
+
+    @property
+    def cancel_reason(self) -> str:
+        return self._view.cancel_reason
+
+    @property
+    def moved(self) -> str:
+        """Where its own processor has put it: delayed | wait | waiting-children | completed | failed."""
+        return self._view.moved
 
     # --- what it says ---------------------------------------------------------------------------------
 
@@ -154,11 +186,27 @@ class SyncJob:
     def move_to_waiting_children(self, token: str | None = None, *, child_key: str = "") -> bool:
         return bool(self._run("move_to_waiting_children", token, child_key=child_key))
 
+    def move_to_completed(
+        self, returnvalue: Any, token: str | None = None, *, fetch_next: bool = False
+    ) -> SyncJob | None:
+        following: SyncJob | None = self._run("move_to_completed", returnvalue, token, fetch_next=fetch_next)
+        return following
+
+    def move_to_failed(
+        self,
+        error: BaseException | str,
+        token: str | None = None,
+        *,
+        stacktrace: str = "",
+        fetch_next: bool = False,
+    ) -> SyncJob | None:
+        following: SyncJob | None = self._run(
+            "move_to_failed", error, token, stacktrace=stacktrace, fetch_next=fetch_next
+        )
+        return following
+
     def extend_lock(self, token: str | None = None, duration_ms: int = 30_000) -> None:
         self._run("extend_lock", token, duration_ms)
-
-    def rate_limit(self, duration_ms: int) -> None:
-        self._run("rate_limit", duration_ms)
 
     # --- for its producer -------------------------------------------------------------------------------
 
@@ -167,6 +215,3 @@ class SyncJob:
 
     def cancel(self, reason: str = "cancelled") -> None:
         self._run("cancel", reason)
-
-    def __repr__(self) -> str:
-        return f"SyncJob(id={self.id!r}, name={self.name!r})"

@@ -93,3 +93,18 @@ async def test_a_plain_function_in_a_thread_uses_the_same_job(job: Job, bench: B
     job.mark_cancelled("enough")
     job.mark_lease_lost()
     assert (threaded.cancelled, threaded.cancel_reason, threaded.lease_lost) == (True, "enough", True)
+
+
+async def test_a_plain_function_settles_its_job_and_goes_on_with_the_next(job: Job, bench: Bench) -> None:
+    """BullMQ's `moveToCompleted` and `moveToFailed`, in a thread"""
+    Wire(bench.client, bench.keys.queue).add("k", data='{"x":2}')
+
+    def processor(job: SyncJob) -> list[object]:
+        following = job.move_to_completed({"done": 1}, fetch_next=True)
+        assert following is not None
+        assert following.move_to_failed(ValueError("no"), fetch_next=True) is None
+        return [job.moved, following.id, following.data, following.moved]
+
+    threaded = job.threaded(asyncio.get_running_loop())
+    assert await asyncio.to_thread(processor, threaded) == ["completed", "k", {"x": 2}, "failed"]
+    assert (await job.state(), bench.client.hget(bench.keys.job("k"), "failedReason")) == ("completed", b"no")
