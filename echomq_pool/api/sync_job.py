@@ -208,6 +208,9 @@ class SyncJob(JobFields):
     def extend_lock(self, token: str | None = None, duration_ms: int = 30_000) -> None:
         self._run("extend_lock", token, duration_ms)
 
+    def rate_limit(self, duration_ms: int) -> None:
+        self._run("rate_limit", duration_ms)
+
     # --- for its producer -------------------------------------------------------------------------------
 
     def wait_until_finished(self, timeout: float | None = None) -> Any:
