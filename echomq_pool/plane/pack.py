@@ -9,6 +9,7 @@ msgpack has wheels for more platforms.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgpack
@@ -57,6 +58,12 @@ def pack_map(pairs: dict[str, Any], *open_names: str) -> bytes:
     size = len(pairs) + len(open_names)
     head = bytes((0x80 | size,)) + b"".join(pack(name) + pack(value) for name, value in pairs.items())
     return head + pack_text(open_names[0]) if open_names else head
+
+
+def array_of(packed: Collection[bytes]) -> bytes:
+    """The array of values that are packed already."""
+    head: bytes = _packer.pack_array_header(len(packed))
+    return head + b"".join(packed)
 
 
 def _clean(value: Any) -> Any:

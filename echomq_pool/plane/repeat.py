@@ -68,6 +68,7 @@ RULES: dict[str, Rule] = {
     "obliterate": Rule.TELL,
     "removeChildDependency": Rule.TELL,
     "removeDeduplicationKey": Rule.TELL,
+    "addJobs": Rule.TELL,
     "addFlow": Rule.TELL,  # a child that is done and gone by now would be added once more
     "changeDelay": Rule.REPEAT,
     "changePriority": Rule.REPEAT,
