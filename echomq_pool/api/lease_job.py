@@ -1,22 +1,32 @@
 # SPDX-License-Identifier: MIT
 """A job of the lease plane: the same fields, and the verbs that this plane has.
 
-What it lacks (`promote`, `change_delay`, `change_priority`, most of what concerns children) raises `WrongPlane`.
+What it lacks raises `WrongPlane`; it is listed in `lease_gaps.py`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from echomq_pool.api.ask import Op, T
 from echomq_pool.api.job import LOCK_MS, Job, Waiter
+from echomq_pool.api.lease_gaps import JOB_GAPS, lacking, refusal
+from echomq_pool.api.ops_job import texts_of, values_of
+from echomq_pool.api.options import check_delay
 from echomq_pool.clock import SYSTEM_CLOCK, Clock
 from echomq_pool.errors import InputError, WrongPlane
 from echomq_pool.plane import codec
 from echomq_pool.plane.base import JobRecord, Plane
 from echomq_pool.plane.lease import LeasePlane
 
+_CHILDREN = {
+    "processed": "processed",
+    "ignored": "unsuccessful",
+    "failed": "failed",
+}  # the keys that hold them
+_NOT_WHICH = "a parent knows how many of its children are outstanding, not which"
 
+
+@lacking(JOB_GAPS)
 class LeaseJob(Job):
     """The asynchronous job. `fencing_token` is the number of its deliveries, which only grows."""
 
@@ -74,6 +84,30 @@ class LeaseJob(Job):
             raise WrongPlane("retry: on the lease plane only failed jobs, and their token is never reset")
         await self._plane.queue.reprocess_job(self.id)
 
+    async def promote(self) -> None:
+        """Makes a delayed job wait for a worker now.
+
+        Raises:
+            JobMissing, WrongState: it is not delayed.
+        """
+        await self._plane.queue.promote_job(self.id)
+        self.record.delay = 0
+
+    async def change_delay(self, delay_ms: float) -> None:
+        """Makes a delayed job due `delay_ms` from now, on the server's clock.
+
+        Raises:
+            JobMissing, WrongState: it is not delayed.
+        """
+        delay = check_delay("delay_ms", delay_ms)
+        await self._plane.queue.change_delay(self.id, delay)
+        self.record.delay = delay
+
+    async def remove_deduplication_key(self) -> bool:
+        """Frees its deduplication id, if it still is this job's."""
+        held = self.record.deid
+        return bool(held) and await self._plane.queue.free_dedup(str(held), self.id)
+
     async def remove(self, *, remove_children: bool = True) -> None:
         """Raises:
         JobLocked: a worker holds it.
@@ -94,12 +128,40 @@ class LeaseJob(Job):
         found = await self._plane.flows.ignored_failures(self.id)
         return {child: codec.to_text(text) for child, text in found.items()}
 
-    # --- what this plane lacks -----------------------------------------------------------------------------
+    async def get_failed_children(self) -> list[str]:
+        """Ids of the children with whose death it died."""
+        return sorted(await self._plane.flows.failures(self.id))
 
-    async def _run(self, operation: Op[T]) -> T:
-        name = getattr(operation, "__name__", "this verb")
-        operation.close()
-        raise WrongPlane(f"{name}: jobs of the lease plane have no such verb")
+    async def get_dependencies_page(self, kind: str, cursor: int = 0, count: int = 20) -> tuple[int, Any]:
+        """(next cursor, items) of about `count` children: processed | ignored | failed.
+
+        Raises:
+            WrongPlane: unprocessed: how many they are is known, which is not.
+        """
+        if kind not in _CHILDREN:
+            if kind != "unprocessed":
+                raise InputError(f"children: expected one of {', '.join(_CHILDREN)}, got {kind!r}")
+            raise refusal("get_dependencies_page('unprocessed')", self._queue_name(), _NOT_WHICH)
+        key = getattr(self._plane.keys, _CHILDREN[kind])(self.id)
+        following, flat = await self._plane.command("HSCAN", key, cursor, "COUNT", count)
+        found = texts_of(flat) if kind != "processed" else values_of(flat)
+        return int(following), sorted(found) if kind == "failed" else found
+
+    async def get_dependencies_count(self, *kinds: str) -> dict[str, int]:
+        """How many children: processed | unprocessed | ignored | failed; of all four when none is named."""
+        wanted = list(kinds) or ["processed", "unprocessed", "ignored", "failed"]
+        return {kind: await self._children(kind) for kind in wanted}
+
+    async def _children(self, kind: str) -> int:
+        if kind == "unprocessed":
+            return max(0, await self._plane.flows.dependencies(self.id))
+        if kind not in _CHILDREN:
+            raise InputError(f"children: expected unprocessed or one of {', '.join(_CHILDREN)}, got {kind!r}")
+        key = getattr(self._plane.keys, _CHILDREN[kind])(self.id)
+        return int(await self._plane.command("HLEN", key))
+
+    def _queue_name(self) -> str:
+        return self.queue_name
 
 
 def job_of(

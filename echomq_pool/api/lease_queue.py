@@ -8,7 +8,7 @@ What differs in meaning:
 * A job's id is branded (`JOB` and eleven characters); ids are minted here unless `job_id` is given.
 * A failed job stays (it is dead) until `retry` or `remove`.
 
-Verbs that this plane lacks raise `WrongPlane`.
+Verbs that this plane lacks raise `WrongPlane`; they are listed in `lease_gaps.py`.
 """
 
 from __future__ import annotations
@@ -17,31 +17,29 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from echomq_pool.api.ask import Op, T
+from echomq_pool.api.ask import library
 from echomq_pool.api.job import Job
 from echomq_pool.api.lease_job import LeaseJob
 from echomq_pool.api.lease_jobs import LeaseNews, NewLeaseJob, check_lease_job
+from echomq_pool.api.lease_verbs import LeaseVerbs
 from echomq_pool.api.operations import Operations
 from echomq_pool.api.options import check_options
 from echomq_pool.api.queue import Queue, server_of
 from echomq_pool.clock import SYSTEM_CLOCK, Clock
 from echomq_pool.config.schema import RedisConfig
-from echomq_pool.errors import InputError, WrongPlane
-from echomq_pool.plane import codec
+from echomq_pool.errors import InputError
 from echomq_pool.plane.base import JobRecord, PlaneOptions
 from echomq_pool.plane.branded import Mint
 from echomq_pool.plane.calls import Calls
 from echomq_pool.plane.factory import greet
 from echomq_pool.plane.lease import LeasePlane
-from echomq_pool.plane.lease_events import request_cancel
 from echomq_pool.plane.lease_keys import LeaseKeys
 from echomq_pool.redisio.link import Link
-from echomq_pool.redisio.scripts import load_library
 
 __all__ = ["LeaseQueue", "Queue"]
 
 
-class LeaseQueue(Queue, plane="lease"):
+class LeaseQueue(LeaseVerbs, Queue, plane="lease"):
     """One queue of the lease plane. Besides the verbs: `lanes`, `flows`, `repeats`, and all of it raw as `wire`.
 
     Args:
@@ -67,12 +65,10 @@ class LeaseQueue(Queue, plane="lease"):
         self.name = name
         self._config = redis or server_of(url)
         self._clock = clock
-        self._ops = Operations(
-            LeaseKeys(name), Calls(LeaseKeys(name), PlaneOptions()), clock
-        )  # to be refused
-        self._defaults = check_options(job_options or {})
-        self._library = load_library()
         keys = LeaseKeys(name)
+        self._ops = Operations(keys, Calls(keys, PlaneOptions()), clock)
+        self._defaults = check_options(job_options or {})
+        self._library = library()
         self.keys = keys
         self._lease_keys = keys
         self._own_link = link is None
@@ -166,106 +162,6 @@ class LeaseQueue(Queue, plane="lease"):
         await self.start()
         return await self._news.wait(job_id, timeout, self.wire.get_job)
 
-    # --- looking ---------------------------------------------------------------------------------------
-
-    async def get_job(self, job_id: str) -> Job | None:
-        """None when there is no such job, as after its completion."""
-        record = await (await self._plane_now()).load(job_id)
-        return None if record is None else self._job(record)
-
-    async def get_state(self, job_id: str) -> str:
-        """failed | delayed | active | waiting | waiting-children | unknown; a completed job is unknown."""
-        return await (await self._plane_now()).state(job_id)
-
-    async def get_job_logs(self, job_id: str, start: int = 0, end: int = -1, asc: bool = True) -> list[str]:
-        rows = await (await self._plane_now()).queue.get_job_logs(job_id) or []
-        rows = rows if asc else rows[::-1]
-        return rows[start:] if end == -1 else rows[start : end + 1]
-
-    async def add_job_log(self, job_id: str, row: str, keep: int | None = None) -> int:
-        return await (await self._plane_now()).log(job_id, row, keep)
-
-    async def update_job_progress(self, job_id: str, progress: Any) -> None:
-        await (await self._plane_now()).progress(job_id, codec.encode(progress))
-
-    async def get_job_counts(self, *states: str) -> dict[str, int]:
-        """waiting (lanes included), active, delayed, failed; completed is the number ever completed."""
-        return await (await self._plane_now()).counts(*states)
-
-    async def count(self) -> int:
-        """Waiting and delayed jobs."""
-        return sum((await self.get_job_counts("waiting", "delayed")).values())
-
-    async def is_paused(self) -> bool:
-        plane = await self._plane_now()
-        return bool(await plane.command("HEXISTS", plane.keys.key("meta"), "paused"))
-
-    async def get_deduplication_job_id(self, deduplication_id: str) -> str | None:
-        return await (await self._plane_now()).queue.get_deduplication_job_id(deduplication_id)
-
-    # --- operating ---------------------------------------------------------------------------------------
-
-    async def pause(self) -> None:
-        await (await self._plane_now()).queue.pause()
-
-    async def resume(self) -> None:
-        await (await self._plane_now()).queue.resume()
-
-    async def drain(self, delayed: bool = False) -> None:
-        await (await self._plane_now()).queue.drain(include_schedule=delayed)
-
-    async def obliterate(self, *, force: bool = False, count: int = 1_000) -> None:
-        """Deletes the queue, paused first."""
-        plane = await self._plane_now()
-        await plane.queue.pause()
-        while await plane.queue.obliterate(force=force, budget=count) == "more":
-            pass
-        self._opened = False
-
-    async def remove(self, job_id: str, *, remove_children: bool = True) -> None:
-        """Raises:
-        JobMissing, JobLocked: there is no such job, or a worker holds it.
-        """
-        await (await self._plane_now()).queue.remove_job(job_id)
-
-    async def cancel(self, job_id: str, reason: str = "cancelled") -> None:
-        """Asks whoever runs the job to stop it; heard only while its pool listens."""
-        if not isinstance(reason, str):
-            raise InputError(f"reason: expected a text, got {type(reason).__name__} {reason!r}")
-        await self.start()
-        await request_cancel(self._link, self._lease_keys, job_id, reason)
-
-    async def set_global_concurrency(self, limit: int | None) -> None:
-        plane = await self._plane_now()
-        meta = plane.keys.key("meta")
-        if limit is None:
-            await plane.command("HDEL", meta, "concurrency")
-        elif isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise InputError(f"limit: expected a whole number from 1, got {limit!r}")
-        else:
-            await plane.command("HSET", meta, "concurrency", limit)
-        await plane.wake()
-
-    async def get_global_concurrency(self) -> int | None:
-        plane = await self._plane_now()
-        found = await plane.command("HGET", plane.keys.key("meta"), "concurrency")
-        return None if found is None else int(found)
-
-    async def remove_global_concurrency(self) -> None:
-        await self.set_global_concurrency(None)
-
-    async def retry_job(self, job_id: str) -> None:
-        """Gives a dead job a fresh budget and puts it back."""
-        await (await self._plane_now()).queue.reprocess_job(job_id)
-
-    # --- repeats -------------------------------------------------------------------------------------------
-
-    async def remove_job_scheduler(self, scheduler_id: str) -> bool:
-        return await (await self._plane_now()).repeats.cancel(scheduler_id) == "cancelled"
-
-    async def get_job_schedulers_count(self) -> int:
-        return await (await self._plane_now()).repeats.count()
-
     # --- how it is done -----------------------------------------------------------------------------------
 
     async def _plane_now(self) -> LeasePlane:
@@ -275,11 +171,8 @@ class LeaseQueue(Queue, plane="lease"):
     def _job(self, record: JobRecord) -> Job:
         return LeaseJob(record, self._lease, queue=self, clock=self._clock)
 
-    async def _run(self, operation: Op[T]) -> T:
-        """Every verb that is not above ends here."""
-        name = getattr(operation, "__name__", "this verb")
-        operation.close()
-        raise WrongPlane(f"{name}: queue {self.name} is on the lease plane, which has no such verb")
+    def _forgotten(self) -> None:
+        self._opened = False
 
 
 def _parts(job: Any, defaults: Mapping[str, Any]) -> tuple[str, Any, dict[str, Any]]:

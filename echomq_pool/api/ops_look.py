@@ -95,18 +95,10 @@ class LookOps(Base):
     def prometheus(self, labels: Mapping[str, str]) -> Op[str]:
         """Sizes and totals as Prometheus text, under BullMQ's names."""
         sizes = yield from self.counts(())
-        extra = "".join(f', {name}="{_escaped(value)}"' for name, value in labels.items())
-        queue = f'queue="{_escaped(self.keys.wire_name)}"'
-        rows = [
-            "# HELP bullmq_job_count Number of jobs in the queue by state",
-            "# TYPE bullmq_job_count gauge",
-        ]
-        rows += [f'bullmq_job_count{{{queue}, state="{state}"{extra}}} {n}' for state, n in sizes.items()]
+        totals = {}
         for kind in ("completed", "failed"):
-            name, total = f"bullmq_job_{kind}_total", (yield from self.metrics(kind, 0, 0)).count
-            rows += [f"# HELP {name} Total number of {kind} jobs", f"# TYPE {name} counter"]
-            rows.append(f"{name}{{{queue}{extra}}} {total}")
-        return "\n".join(rows) + "\n"
+            totals[kind] = (yield from self.metrics(kind, 0, 0)).count
+        return prometheus_text(self.keys.wire_name, sizes, totals, labels)
 
     def clients(self, role: str) -> Op[list[dict[str, str]]]:
         """Connections whose names say that they work this queue ("w") or read its events ("qe")."""
@@ -168,6 +160,21 @@ def _lists(states: Sequence[str]) -> list[str]:
     """The keys that hold these states; what an older client parked in `paused` is waiting, too."""
     names = [key for name in states for key in (("wait", "paused") if name == "waiting" else (name,))]
     return list(dict.fromkeys(names))
+
+
+def prometheus_text(
+    queue_name: str, sizes: Mapping[str, int], totals: Mapping[str, int], labels: Mapping[str, str]
+) -> str:
+    """Sizes by state and totals by outcome, as BullMQ names them for Prometheus."""
+    extra = "".join(f', {name}="{_escaped(value)}"' for name, value in labels.items())
+    queue = f'queue="{_escaped(queue_name)}"'
+    rows = ["# HELP bullmq_job_count Number of jobs in the queue by state", "# TYPE bullmq_job_count gauge"]
+    rows += [f'bullmq_job_count{{{queue}, state="{state}"{extra}}} {n}' for state, n in sizes.items()]
+    for kind, total in totals.items():
+        name = f"bullmq_job_{kind}_total"
+        rows += [f"# HELP {name} Total number of {kind} jobs", f"# TYPE {name} counter"]
+        rows.append(f"{name}{{{queue}{extra}}} {total}")
+    return "\n".join(rows) + "\n"
 
 
 def _escaped(label: str) -> str:

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -17,20 +18,16 @@ from echomq_pool.api.sync import SyncQueue
 from echomq_pool.api.sync_job import SyncJob
 from echomq_pool.clock import SYSTEM_CLOCK, Clock
 from echomq_pool.config.schema import RedisConfig
-from echomq_pool.errors import InputError, WrongPlane
+from echomq_pool.errors import InputError
 
 __all__ = ["SyncLeaseQueue", "SyncQueue"]
 
-VERBS = (
-    "get_state", "get_job_logs", "add_job_log", "update_job_progress", "get_job_counts", "count", "is_paused",
-    "get_deduplication_job_id", "pause", "resume", "drain", "obliterate", "remove", "cancel",
-    "set_global_concurrency", "get_global_concurrency", "remove_global_concurrency", "retry_job",
-    "remove_job_scheduler", "get_job_schedulers_count", "wait_until_finished",
-)  # fmt: skip
-
 
 class SyncLeaseQueue(SyncQueue, plane="lease"):
-    """One queue of the lease plane, as a context manager; safe to share between threads, not over a fork."""
+    """One queue of the lease plane, as a context manager; safe to share between threads, not over a fork.
+
+    `lanes`, `flows`, `repeats` and `wire` are those of `LeaseQueue`, their verbs as calls that block.
+    """
 
     def __init__(
         self,
@@ -57,6 +54,9 @@ class SyncLeaseQueue(SyncQueue, plane="lease"):
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"queue {name}", daemon=True)
         self._thread.start()
+        queue = self._queue
+        self.lanes, self.flows = _Driven(queue.lanes, self._wait), _Driven(queue.flows, self._wait)
+        self.repeats, self.wire = _Driven(queue.repeats, self._wait), _Driven(queue.wire, self._wait)
 
     def __enter__(self) -> SyncLeaseQueue:
         return self
@@ -83,10 +83,11 @@ class SyncLeaseQueue(SyncQueue, plane="lease"):
         """See `LeaseQueue.add_bulk`."""
         return [self._shown(job) for job in self._wait(self._queue.add_bulk(jobs))]
 
-    def get_job(self, job_id: str) -> SyncJob | None:
-        """See `LeaseQueue.get_job`."""
-        job = self._wait(self._queue.get_job(job_id))
-        return None if job is None else self._shown(job)
+    def _out(self, found: Any) -> Any:
+        """Jobs in what a verb answers, as jobs for plain functions."""
+        if isinstance(found, Job):
+            return self._shown(found)
+        return [self._out(item) for item in found] if isinstance(found, list) else found
 
     def _shown(self, job: Job) -> SyncJob:
         def run(verb: str, *args: Any, **options: Any) -> Any:
@@ -101,20 +102,36 @@ class SyncLeaseQueue(SyncQueue, plane="lease"):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _run(self, operation: Op[T]) -> T:
-        """Every verb that is not forwarded ends here."""
-        name = getattr(operation, "__name__", "this verb")
-        operation.close()
-        raise WrongPlane(f"{name}: queue {self.name} is on the lease plane, which has no such verb")
+        return self._wait(self._queue._run(operation))
+
+
+class _Driven:
+    """An asynchronous object whose verbs block."""
+
+    def __init__(self, target: object, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._target = target
+        self._wait = wait
+
+    def __getattr__(self, verb: str) -> Any:
+        found = getattr(self._target, verb)
+        return lambda *args, **options: self._wait(found(*args, **options))
 
 
 def _forward(verb: str) -> Any:
     def call(self: SyncLeaseQueue, *args: Any, **options: Any) -> Any:
-        return self._wait(getattr(self._queue, verb)(*args, **options))
+        return self._out(self._wait(getattr(self._queue, verb)(*args, **options)))
 
     call.__name__ = verb
     call.__doc__ = f"See `LeaseQueue.{verb}`."
     return call
 
 
-for _verb in VERBS:
+def _verbs() -> list[str]:
+    """All verbs of the asynchronous queue, those that the plane lacks included."""
+    own = ("start", "close", "add", "add_bulk")
+    found = inspect.getmembers(LeaseQueue, inspect.iscoroutinefunction)
+    return [verb for verb, _ in found if not verb.startswith("_") and verb not in own]
+
+
+for _verb in _verbs():
     setattr(SyncLeaseQueue, _verb, _forward(_verb))

@@ -133,10 +133,10 @@ class LeaseQueue:
 
     # --- maintenance ----------------------------------------------------------------------------------
 
-    async def promote(self, batch: int = 100) -> int:
-        """Moves due jobs to where they are taken from. Returns how many."""
+    async def promote(self, batch: int = 100, *, early: bool = False) -> int:
+        """Moves due jobs to where they are taken from; all others, too, when `early`. Returns how many."""
         keys = self._keys.key("schedule"), self._keys.key("pending")
-        return int(await self._desk.ask("promote", keys, (self._base, batch)))
+        return int(await self._desk.ask("promote", keys, (self._base, batch, int(early))))
 
     async def reap(self) -> int:
         """Gives back jobs whose lease has ended, at most 100. Returns how many."""
@@ -146,10 +146,7 @@ class LeaseQueue:
     async def sweep_stalled(
         self, max_stalled: int = 1, limit: int = 100, *, strict: bool = False, publish: bool = False
     ) -> tuple[list[str], list[str]]:
-        """The same with a count: those that lapsed more than `max_stalled` times are dead.
-
-        `strict` = dead at the `max_stalled`-th lapse.
-        """
+        """The same with a count: dead after more than `max_stalled` lapses; `strict` = at the `max_stalled`-th."""
         keys = tuple(map(self._keys.key, ("active", "pending", "dead")))
         args = (self._base, max_stalled, limit, int(strict), int(publish))
         recovered, dead = await self._desk.ask("sweepStalled", keys, args)
@@ -258,7 +255,36 @@ class LeaseQueue:
         keys = (self._keys.job(check_id(job_id)), self._keys.key("dead"), self._keys.key("pending"))
         await self._desk.must("reprocessJob", keys, (job_id, self._base), job_id, "reprocess")
 
+    async def promote_job(self, job_id: str) -> None:
+        """Makes a scheduled job ready now. Raises as `change_delay`."""
+        await self._reschedule(job_id, "", "promote")
+
+    async def change_delay(self, job_id: str, delay_ms: float) -> None:
+        """Makes a scheduled job due `delay_ms` from now on the server's clock.
+
+        Raises:
+            JobMissing, WrongState: it is not scheduled.
+        """
+        await self._reschedule(job_id, delay_ms, "change the delay of")
+
+    async def _reschedule(self, job_id: str, delay: float | str, action: str) -> None:
+        keys = (self._keys.job(check_id(job_id)), self._keys.key("schedule"))
+        await self._desk.must("reschedule", keys, (job_id, delay, self._base), job_id, action)
+
+    async def free_dedup(self, dedup_id: str, job_id: str = "") -> bool:
+        """Frees a deduplication id; only if `job_id` holds it, when that is given. Returns whether it did."""
+        check_dedup_id(dedup_id)
+        return bool(await self._desk.ask("freeDedup", (self._keys.dedup(dedup_id),), (job_id,)))
+
     # --- reading ------------------------------------------------------------------------------------------
+
+    async def jobs(self, state: str, start: int = 0, end: int = -1, *, asc: bool = True) -> list[JobRecord]:
+        """Jobs `start` to `end` (inclusive, -1 = the last) of pending (lanes included), active, schedule or dead.
+
+        In the order of their ids; active ones by the end of their lease, scheduled ones by their due time.
+        """
+        rows = await self._desk.ask("jobs", (self._base,), (state, start, end, int(asc)))
+        return [lease_row.record(codec.to_text(job_id), flat) for job_id, flat in rows if flat]
 
     async def get_counts(self, *names: str) -> dict[str, int]:
         """Raises:

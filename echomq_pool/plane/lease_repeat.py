@@ -7,6 +7,7 @@ caller read. Patterns are evaluated here; periods (`every_ms`) by the script, wh
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,9 @@ from echomq_pool.clock import SYSTEM_CLOCK, Clock
 from echomq_pool.errors import InputError
 from echomq_pool.plane import codec, lease_row
 from echomq_pool.plane.branded import Mint
+from echomq_pool.plane.job_record import decode_opts
 from echomq_pool.plane.lease_desk import Desk
+from echomq_pool.plane.schedule import SchedulerRecord
 
 PUMP_BATCH = 100
 NEVER_MS = 253_402_300_799_000  # the end of the year 9999
@@ -112,11 +115,52 @@ class Repeats:
     ) -> str:
         if not name:
             raise InputError("repeat: the name must not be empty")
-        extra = lease_row.extra_fields(job_name, opts)
-        extra = [{"name": "job_name", "opts": "job_opts"}.get(str(part), part) for part in extra]
-        args = (name, every_ms, template, mode, first, *rule, *extra)
+        args = (name, every_ms, template, mode, first, self._keys.base, *rule, *_job_fields(job_name, opts))
         reply = await self._desk.ask("repeatRegister", self._pair(name), args)
         return "registered" if reply else "exists"
+
+    async def upsert(
+        self,
+        name: str,
+        template: bytes,
+        *,
+        every_ms: int = 0,
+        pattern: str = "",
+        tz: str = "",
+        immediately: bool = False,
+        job_name: str = "",
+        opts: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Makes or replaces a repeat. Returns its next time, server ms.
+
+        Args:
+            every_ms, pattern: one of them, checked by the caller. A period fires at once, a pattern at its next time.
+            immediately: fires at once, whatever its rule. Else a repeat that keeps its rule keeps its next time.
+
+        Raises:
+            InputError: the pattern has no time to come.
+        """
+        at_once = immediately or not pattern
+        first = 0 if at_once else _next_time(pattern, await self._server_ms(), tz)
+        if first == NEVER_MS:
+            raise InputError(f"repeat {name!r}: the pattern {pattern!r} has no time to come")
+        rule = (first, int(immediately), self._keys.base, pattern, tz)
+        args = (name, every_ms, template, *rule, *_job_fields(job_name, opts))
+        return int(await self._desk.ask("repeatUpsert", self._pair(name), args))
+
+    async def get(self, name: str) -> SchedulerRecord | None:
+        """A repeat as callers of both planes know schedulers; None when there is none."""
+        link = self._desk.link
+        score, flat = await asyncio.gather(
+            link.call("ZSCORE", self._keys.key("repeat"), name), link.call("HGETALL", self._keys.repeat(name))
+        )
+        return None if score is None or not flat else _shown(name, score, flat)
+
+    async def page(self, start: int = 0, end: int = -1, *, asc: bool = True) -> list[SchedulerRecord]:
+        """Repeats `start` to `end` (inclusive, -1 = the last), the next to fire first when `asc`."""
+        args = (self._keys.base, start, end, int(asc))
+        rows = await self._desk.ask("repeats", (self._keys.key("repeat"),), args)
+        return [_shown(codec.to_text(name), at, flat) for name, at, flat in rows]
 
     async def due(self, limit: int = PUMP_BATCH) -> list[Due]:
         """Repeats whose time has come on the server's clock, earliest first."""
@@ -179,6 +223,10 @@ class Repeats:
     async def count(self) -> int:
         return int(await self._desk.link.call("ZCARD", self._keys.key("repeat")))
 
+    async def _server_ms(self) -> int:
+        seconds, micros = await self._desk.link.call("TIME")
+        return int(seconds) * 1000 + int(micros) // 1000
+
     def _pair(self, name: str) -> tuple[str, str]:
         return self._keys.key("repeat"), self._keys.repeat(name)
 
@@ -186,6 +234,26 @@ class Repeats:
 def _next_time(pattern: str, after_ms: int, tz: str) -> int:
     found = cron.parse(pattern).next_after(after_ms, tz or None)
     return NEVER_MS if found is None else found
+
+
+def _job_fields(job_name: str, opts: Mapping[str, Any] | None) -> list[bytes | str]:
+    """What the jobs of a repeat carry besides the template, as its record names it."""
+    extra = lease_row.extra_fields(job_name, opts)
+    return [{"name": "job_name", "opts": "job_opts"}.get(str(part), part) for part in extra]
+
+
+def _shown(name: str, at: Any, flat: Any) -> SchedulerRecord:
+    record = _record([part for pair in flat.items() for part in pair] if isinstance(flat, dict) else flat)
+    return SchedulerRecord(
+        id=name,
+        name=codec.to_text(record.get("job_name", b"")),
+        next_ms=int(float(at)),
+        every_ms=int(record.get("every_ms") or 0),
+        pattern=codec.to_text(record.get("pattern", b"")),
+        tz=codec.to_text(record.get("tz", b"")),
+        data=record.get("template", b"{}"),
+        opts=decode_opts(record.get("job_opts")),
+    )
 
 
 def _record(flat: list[bytes]) -> dict[str, bytes]:

@@ -131,10 +131,13 @@ RULES: dict[str, Rule] = {
     "lease/deliver": Rule.REPEAT,
     "lease/outboxTrim": Rule.REPEAT,
     "lease/repeatRegister": Rule.REPEAT,
+    "lease/repeatUpsert": Rule.REPEAT,
     # fires only from the time that the caller read
     "lease/repeatFire": Rule.REPEAT,
     "lease/repeatCancel": Rule.REPEAT,
     "lease/open": Rule.REPEAT,
+    "lease/reschedule": Rule.TELL,  # a job that was made ready is not delayed any more
+    "lease/freeDedup": Rule.TELL,
     # a lock of ours is ours at the second asking, too
     "lease/guardAcquire": Rule.REPEAT,
     "lease/guardExtend": Rule.REPEAT,
@@ -147,6 +150,9 @@ RULES: dict[str, Rule] = {
     "lease/leases": Rule.READ,
     "lease/look": Rule.READ,
     "lease/repeatDue": Rule.READ,
+    "lease/repeats": Rule.READ,
+    "lease/jobs": Rule.READ,
+    "lease/depths": Rule.READ,
 }
 
 

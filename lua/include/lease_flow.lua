@@ -1,9 +1,13 @@
 -- SPDX-License-Identifier: MIT
 -- What a child's end does to its parent. In the same queue it is done here; for another queue a signal goes to the
 -- outbox, and the pump of this queue carries it over. A child counts once: by the first entry that names it.
+--- @include "lease_due"
 --- @include "lease_ready"
 local function signal(...)
-  call('RPUSH', base .. 'flow:outbox', table.concat({ ... }, '\0'))
+  -- Whoever delivers looks again afterwards, so the first one is enough.
+  if call('RPUSH', base .. 'flow:outbox', table.concat({ ... }, '\0')) == 1 then
+    announce('due', '0')
+  end
 end
 
 local function count_down(parent, row, state, group)

@@ -1,11 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- Lanes: one sorted set per group. The ring lists exactly the lanes that can be served now, each once: not empty,
 -- not paused, below their ceiling. `base` is the queue base.
+--- @include "lease_places"
 --- @include "lease_wake"
-local function lane_of(group)
-  return base .. 'g:' .. group .. ':pending'
-end
-
 -- For every verb that may make a lane servable.
 local function ring_lane(group)
   if call('EXISTS', lane_of(group)) == 0 or call('SISMEMBER', base .. 'paused', group) == 1 then
@@ -30,19 +27,4 @@ local function discharge(group)
   if call('HINCRBY', base .. 'gactive', group, '-1') <= 0 then
     call('HDEL', base .. 'gactive', group)
   end
-end
-
--- Every lane that can hold a job is in the ring, paused, or has jobs in flight (it is at its ceiling).
-local function all_lanes()
-  local seen, groups = {}, {}
-  for _, list in ipairs({
-    call('LRANGE', base .. 'ring', 0, -1), call('SMEMBERS', base .. 'paused'), call('HKEYS', base .. 'gactive'),
-  }) do
-    for _, group in ipairs(list) do
-      if not seen[group] then
-        seen[group], groups[#groups + 1] = true, group
-      end
-    end
-  end
-  return groups
 end

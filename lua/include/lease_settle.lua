@@ -1,10 +1,12 @@
 -- SPDX-License-Identifier: MIT
 -- What the holder of a job may do with it, besides completing it. Each answers the state the job is in afterwards.
+--- @include "lease_due"
 --- @include "lease_end"
 local function schedule(job, at, ...)
   call('HSET', job.row, 'state', 'scheduled', 'spent', job.attempts, ...)
   call('DEL', job.row .. ':lock')
   call('ZADD', base .. 'schedule', digits(at), job.id)
+  announce_job(job.id, digits(at))
   tell('scheduled', job.id)
   return 'scheduled'
 end

@@ -3,7 +3,7 @@
      ARGV[1..] pending, active, schedule, dead, lanes, completed, failed
      Returns a number for each. ]]
 local call, base = redis.call, KEYS[1]
---- @include "lease_lanes"
+--- @include "lease_places"
 local counts = {}
 for i, name in ipairs(ARGV) do
   if name == 'completed' or name == 'failed' then

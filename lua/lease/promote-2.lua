@@ -1,11 +1,12 @@
 -- SPDX-License-Identifier: MIT
 --[[ Move due jobs to where they are taken from, oldest due first.   KEYS[1] schedule   KEYS[2] pending
-     ARGV[1] queue base   ARGV[2] most jobs
+     ARGV[1] queue base   ARGV[2] most jobs   ARGV[3] 1 = also those that are not due yet; may be left out
      Returns how many. ]]
 local call, base = redis.call, ARGV[1]
 --- @include "lease_clock"
 --- @include "lease_ready"
-local ids = call('ZRANGEBYSCORE', KEYS[1], '-inf', digits(clock()), 'LIMIT', 0, math.min(tonumber(ARGV[2]), 1000))
+local until_ms, most = ARGV[3] == '1' and '+inf' or digits(clock()), math.min(tonumber(ARGV[2]), 1000)
+local ids = call('ZRANGEBYSCORE', KEYS[1], '-inf', until_ms, 'LIMIT', 0, most)
 if not ids[1] then
   return 0
 end

@@ -7,10 +7,13 @@
 local call, base = redis.call, ARGV[5]
 --- @include "lease_admit"
 --- @include "lease_clock"
+--- @include "lease_due"
 local refusal = admit(KEYS[1], ARGV[1], 'scheduled', ARGV[2], ARGV[6], ARGV[7], 8)
 if refusal then
   return refusal
 end
 local at = tonumber(ARGV[4])
-call('ZADD', KEYS[2], digits(ARGV[3] == 'at' and at or clock() + at), ARGV[1])
+local due = digits(ARGV[3] == 'at' and at or clock() + at)
+call('ZADD', KEYS[2], due, ARGV[1])
+announce_job(ARGV[1], due)
 return 1

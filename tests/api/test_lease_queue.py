@@ -12,9 +12,15 @@ import pytest_asyncio
 from echomq_pool import Queue, SyncQueue, connect, task
 from echomq_pool.api.lease_queue import LeaseQueue
 from echomq_pool.api.producers import producers
+from echomq_pool.api.sync_lease import SyncLeaseQueue
+from echomq_pool.config.schema import RedisConfig
 from echomq_pool.errors import InputError, JobMissing, WrongPlane
 from echomq_pool.plane import branded
+from echomq_pool.plane.events import Event
+from echomq_pool.plane.lease_events import Subscriber
+from echomq_pool.plane.lease_flows import FlowNode
 from tests.support.servers import Server
+from tests.support.waiting import eventually_async
 
 
 @pytest_asyncio.fixture
@@ -126,18 +132,110 @@ async def test_options_of_the_lock_plane_are_refused_with_the_reason(
     assert await queue.count() == 0
 
 
-async def test_verbs_of_the_lock_plane_are_refused_by_name(queue: LeaseQueue) -> None:
-    """law 13"""
-    job = await queue.add("a", delay=1000)
-    for refused in (
-        queue.get_completed(),
-        queue.clean(0),
-        queue.get_job_schedulers(),
-        job.promote(),
-        job.change_delay(1),
-    ):
-        with pytest.raises(WrongPlane, match="no such verb"):
-            await refused
+async def test_lists_hold_the_jobs_in_lanes_in_the_order_of_their_ids(queue: LeaseQueue) -> None:
+    """lease-plane section 14; paused lanes and lanes at their ceiling are listed, too"""
+    mint = branded.Mint()
+    groups = [mint.new("PRT") for _ in range(3)]
+    added = [(await queue.add("a", group=group)).id for _ in range(3) for group in [*groups, None]]
+    await queue.lanes.pause(groups[0])
+    await queue.lanes.limit(groups[1], 1)
+    claimed = await queue.lanes.claim()
+    assert claimed is not None
+    added.remove(claimed[0])
+    assert [job.id for job in await queue.get_waiting()] == added
+    assert [job.id for job in await queue.get_waiting(2, 5)] == added[2:6]
+    assert [job.id for job in await queue.get_waiting(-3, -2)] == added[-3:-1]
+    assert [job.id for job in await queue.get_jobs("waiting", 0, 3)] == added[:-5:-1]
+    assert [job.id for job in await queue.get_active()] == [claimed[0]]
+
+
+async def test_a_promoted_job_goes_to_its_lane_and_wakes_a_worker(queue: LeaseQueue) -> None:
+    """lease-plane section 14.2"""
+    group = branded.Mint().new("PRT")
+    job = await queue.add("a", group=group, delay=60_000)
+    await job.promote()
+    assert await queue.lanes.depth(group) == 1
+    assert await queue._link.call("LLEN", queue.keys.key("wake")) == 1
+    claimed = await queue.lanes.claim()
+    assert claimed is not None
+    assert claimed[0] == job.id
+
+
+async def test_a_parent_knows_what_became_of_its_children(queue: LeaseQueue) -> None:
+    """lease-plane section 15.6"""
+    mint = branded.Mint()
+    nodes = [FlowNode(mint.new(), "{}", ignore_dependency_on_failure=n == 1) for n in range(4)]
+    parent = FlowNode(mint.new(), "{}", children=tuple(nodes))
+    await queue.flows.add(parent)
+    job = await queue.get_job(parent.id)
+    assert job is not None
+    assert await job.is_waiting_children()
+    done, ignored, fatal = [await queue.wire.claim() for _ in range(3)]
+    assert done is not None
+    assert ignored is not None
+    assert fatal is not None
+    await queue.wire.complete(done[0], done[2], '{"n":1}')
+    await queue.wire.retry(ignored[0], ignored[2], 0, 1, "no")
+    assert await job.get_dependencies_count() == {"processed": 1, "unprocessed": 2, "ignored": 1, "failed": 0}
+    assert await job.get_dependencies_page("processed") == (0, {done[0]: {"n": 1}})
+    assert await job.get_dependencies_page("ignored") == (0, {ignored[0]: "no"})
+    page = await queue.get_dependencies(parent.id)
+    assert (page.items, page.jobs, page.total) == ([(done[0], {"n": 1})], [None], 1)
+    await queue.wire.retry(fatal[0], fatal[2], 0, 1, "boom")
+    assert await job.get_failed_children() == [fatal[0]]
+    assert await job.get_dependencies_page("failed") == (0, [fatal[0]])
+    assert await job.get_dependencies_count("failed") == {"failed": 1}
+    assert await job.is_failed()
+    for bad in (job.get_dependencies_page("lost"), job.get_dependencies_count("lost")):
+        with pytest.raises(InputError):
+            await bad
+
+
+async def test_counts_of_ended_jobs_are_kept_although_the_jobs_are_not(queue: LeaseQueue) -> None:
+    """lease-plane section 13"""
+    await queue.add_bulk([("a", {}), ("b", {})])
+    first, second = await queue.wire.claim(), await queue.wire.claim()
+    assert first is not None
+    assert second is not None
+    await queue.wire.complete(first[0], first[2])
+    await queue.wire.retry(second[0], second[2], 0, 1, "no")
+    assert [(await queue.get_metrics(kind)).count for kind in ("completed", "failed")] == [1, 1]
+    assert await queue.counts() == {"waiting": 0, "active": 0, "delayed": 0, "failed": 1, "completed": 1}
+    assert "bullmq_job_completed_total" in await queue.export_prometheus_metrics()
+
+
+async def test_an_event_of_ones_own_is_heard_by_who_listens(queue: LeaseQueue, server: Server) -> None:
+    """lease-plane section 18"""
+    heard: list[Event] = []
+    subscriber = Subscriber(RedisConfig(url=server.url, port=server.port), [queue._lease_keys], heard.append)
+    await subscriber.start()
+    await subscriber.ready()
+    await queue.publish_event("hello", {"to": "you", "jobId": "JOB0NgWEfAEJfs"})
+    await eventually_async(lambda: heard)
+    assert (heard[0].name, heard[0].job_id) == ("unknown", "JOB0NgWEfAEJfs")
+    assert (heard[0].data["event"], heard[0].data["to"]) == ("hello", "you")
+    with pytest.raises(InputError):
+        await queue.publish_event("", {})
+    await subscriber.close()
+
+
+async def test_a_repeat_that_keeps_its_rule_keeps_its_next_time(queue: LeaseQueue) -> None:
+    """lease-plane section 16"""
+    rules: list[dict[str, Any]] = [{"every": 60_000}, {"pattern": "0 0 0 1 1 *", "tz": "Asia/Tokyo"}]
+    for rule in rules:
+        assert await queue.upsert_job_scheduler("s", **rule, data={"n": 1}) is None
+        await queue._link.call("ZADD", queue.keys.key("repeat"), 4_000_000_000_000, "s")
+        await queue.upsert_job_scheduler("s", **rule, data={"n": 2})
+        kept = await queue.get_job_scheduler("s")
+        assert kept is not None
+        assert (kept.next_ms, kept.data) == (4_000_000_000_000, b'{"n":2}')
+        await queue.upsert_job_scheduler("s", **rule, immediately=True)
+        assert await queue.repeats.pump() == 1
+        job_id = (await queue.wire.claim() or ("",))[0]
+        job = await queue.get_job(job_id)
+        assert job is not None
+        assert (job.name, job.data, job.repeat_job_key) == ("s", {}, "s")
+        await queue.remove_job_scheduler("s")
 
 
 async def test_a_queue_belongs_to_one_plane_and_the_other_names_both(server: Server, queue_name: str) -> None:
@@ -180,10 +278,15 @@ def test_the_synchronous_twin_does_the_same(sync_queue: SyncQueue) -> None:
     first.remove()
     assert sync_queue.get_job(first.id) is None
     assert sync_queue.count() == 1
+    assert [job.id for job in sync_queue.get_waiting()] == [second.id]
     with pytest.raises(WrongPlane, match="no such verb"):
-        sync_queue.get_waiting()
+        sync_queue.get_completed()
     with pytest.raises(WrongPlane, match="no such verb"):
         second.change_priority(1)
+    assert isinstance(sync_queue, SyncLeaseQueue)
+    group = branded.Mint().new("PRT")
+    sync_queue.add("c", group=group)
+    assert sync_queue.lanes.depth(group) == 1
 
 
 def test_a_task_of_the_lease_plane_is_enqueued_there(server: Server, sync_queue: SyncQueue) -> None:

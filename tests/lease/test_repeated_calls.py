@@ -97,6 +97,7 @@ REPEATABLE: dict[str, Once] = {
     ),
     "outboxTrim": lambda s: s.ask("outboxTrim", ["flow:outbox"], "x"),
     "repeatRegister": lambda s: s.bench.repeats.register("other", 5_000, "{}", 3_000),
+    "repeatUpsert": lambda s: s.bench.repeats.upsert("tick", b"{}", every_ms=7_000, job_name="new"),
     "repeatFire": lambda s: s.bench.repeats.fire(s.due),
     "repeatCancel": lambda s: s.bench.repeats.cancel("tick"),
     "open": lambda s: s.plane.open(),
@@ -163,4 +164,6 @@ def test_every_script_that_settles_or_claims_is_resolved_by_asking() -> None:
     assert {n for n, r in rules.items() if r is Rule.FATE} == {
         "lease/settle", "lease/complete", "lease/retry", "lease/delay",
     }  # fmt: skip
-    assert {n for n, r in rules.items() if r is Rule.TELL} == {"lease/addLog", "lease/reprocessJob"}
+    assert {n for n, r in rules.items() if r is Rule.TELL} == {
+        "lease/addLog", "lease/reprocessJob", "lease/reschedule", "lease/freeDedup",
+    }  # fmt: skip

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 import uuid
@@ -10,6 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, ClassVar
 
+from echomq_pool import Queue, SyncQueue
+from echomq_pool.api.sync_job import SyncJob
 from echomq_pool.config.schema import LimiterConfig
 from echomq_pool.ipc.messages import HeldJob
 from echomq_pool.plane.base import Nothing, Plane, PlaneOptions, Taken
@@ -161,3 +164,37 @@ def held(taken: Taken) -> HeldJob:
     return HeldJob(
         "q", job.id, taken.token, job.ats, job.atm, job.attempts, job.backoff, job.lifo, 0, 0, job.name
     )
+
+
+class Threaded:
+    """A blocking object (a `SyncQueue`, a `SyncJob`) seen as its asynchronous twin."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._target, name)
+        if not callable(found):
+            return found
+
+        async def call(*args: Any, **options: Any) -> Any:
+            return _threaded(await asyncio.to_thread(found, *args, **options))
+
+        return call
+
+
+def _threaded(found: Any) -> Any:
+    if isinstance(found, SyncJob):
+        return Threaded(found)
+    return [_threaded(item) for item in found] if isinstance(found, list) else found
+
+
+@asynccontextmanager
+async def face_on(kind: str, twin: str, server: Server, queue: str) -> AsyncIterator[Any]:
+    """The producer of a queue on the plane `kind`: `Queue`, or `SyncQueue` behind the same awaitable verbs."""
+    if twin == "async":
+        async with Queue(queue, plane=kind, url=server.url) as face:
+            yield face
+    else:
+        with SyncQueue(queue, plane=kind, url=server.url) as blocking:
+            yield Threaded(blocking)
