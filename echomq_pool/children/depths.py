@@ -12,11 +12,12 @@ from echomq_pool.plane import branded
 from echomq_pool.plane.keys import QueueKeys
 from echomq_pool.plane.lease_keys import LeaseKeys
 from echomq_pool.redisio.link import Link
+from echomq_pool.redisio.scripts import Script, load_library
 
 FRESH_MS = 1_000
 PATIENCE_S = 2.0
 LISTS = ("wait", "paused", "active")
-LEASE_SETS = {"pending": "wait", "active": "active", "schedule": "delayed", "dead": "failed"}
+LEASE_STATES = ("wait", "active", "delayed", "failed")  # in the order of the script's answer
 SETS = ("prioritized", "delayed", "waiting-children", "completed", "failed")
 
 
@@ -39,6 +40,7 @@ class DepthReader:
         self.depths: dict[str, Depths] = {}
         self.read_ms = 0
         self.reached = False
+        self._script: Script | None = None
 
     async def refresh(self) -> None:
         """Brings `depths` up to date; when the server cannot be asked the old figures stay and `reached` is false."""
@@ -72,15 +74,18 @@ class DepthReader:
         )
 
     async def _read_lease(self, keys: LeaseKeys) -> Depths:
-        """The same of a lease-plane queue, which keeps no completed jobs. Jobs in lanes are not counted."""
-        sizes = [self.link.call("ZCARD", keys.key(name)) for name in LEASE_SETS]
-        first = self.link.call("ZRANGE", keys.key("pending"), 0, 0)
-        paused = self.link.call("HEXISTS", keys.key("meta"), "paused")
-        *numbers, oldest, is_paused = await asyncio.gather(*sizes, first, paused)
+        """The same of a lease-plane queue, which keeps no completed jobs; those in lanes wait, too."""
+        *numbers, oldest, paused = await self.link.script(self._lease_script(), (keys.base,), ())
         counts = dict.fromkeys(LISTS + SETS, 0)
-        counts |= dict(zip(LEASE_SETS.values(), numbers, strict=True))
-        age = self.clock.now_ms() - branded.parse(oldest[0].decode()).unix_ms if oldest else 0
-        return Depths(counts, max(0, age), bool(is_paused))
+        counts |= dict(zip(LEASE_STATES, numbers, strict=True))
+        age = self.clock.now_ms() - branded.parse(oldest.decode()).unix_ms if oldest else 0
+        return Depths(counts, max(0, age), bool(paused))
+
+    def _lease_script(self) -> Script:
+        """Read when the first lease-plane queue is asked for: most pools have none."""
+        if self._script is None:
+            self._script = load_library("lease")["lease/depths"]
+        return self._script
 
     async def _age(self, keys: QueueKeys, job_id: bytes | None) -> int:
         if job_id is None:

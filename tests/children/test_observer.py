@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
 
+from echomq_pool.api.sync_lease import SyncLeaseQueue
 from echomq_pool.children.exposition import families
 from echomq_pool.children.health import TakingWatch, liveness, readiness
 from echomq_pool.children.observer import Observer
@@ -14,6 +17,7 @@ from echomq_pool.clock import SYSTEM_CLOCK
 from echomq_pool.config.schema import ObserverConfig, PoolConfig, RedisConfig, SupervisorConfig, WorkersConfig
 from echomq_pool.ipc.messages import Events, Ready, Tree
 from echomq_pool.metrics import Metrics, Totals
+from echomq_pool.plane import branded
 from tests.support.inprocess import InProcess
 from tests.support.servers import Server
 from tests.support.waiting import eventually_async
@@ -119,6 +123,32 @@ async def test_metrics_show_jobs_by_outcome_queue_depths_and_events(
         assert f'echomq_duration_seconds_bucket{{le="0.25",queue="{queue_name}"}} 1.0' in text
         assert f'echomq_events_total{{event="completed",queue="{queue_name}"}} 5.0' in text
         assert 'echomq_restarts_total{reason="signal"} 2.0' in text
+
+
+async def test_depths_of_a_lease_plane_queue_count_the_jobs_in_its_lanes(
+    valkey_server: Server, queue_name: str
+) -> None:
+    """case C156; lanes that are paused or at their ceiling as well"""
+    groups = [branded.Mint().new("PRT") for _ in range(3)]
+    config = settings(valkey_server, queue_name)
+    config = replace(config, workers=(replace(config.workers[0], plane="lease"),))
+    old = branded.encode("JOB", (SYSTEM_CLOCK.now_ms() - 3_600_000 - branded.EPOCH_MS) << 22)
+    with SyncLeaseQueue(queue_name, url=valkey_server.url) as queue:
+        queue.add("a", group=groups[0], job_id=old)
+        for group in (*groups, None):
+            queue.add("a", group=group)
+        queue.add("a", delay=60_000)
+        queue.lanes.pause(groups[0])
+        queue.lanes.limit(groups[1], 1)
+        assert queue.lanes.claim() is not None
+        queue.add("a", group=groups[1])
+        async with InProcess(Observer, config) as child:
+            await eventually_async(lambda: child.child.link.connected)
+            _, text = await fetch(child, "/metrics")
+    for state, n in {"wait": 5, "active": 1, "delayed": 1, "failed": 0, "prioritized": 0}.items():
+        assert f'echomq_queue_jobs{{queue="{queue_name}",state="{state}"}} {n}.0' in text
+    (age,) = re.findall(r"echomq_queue_oldest_waiting_seconds\{[^}]*\} ([0-9.]+)", text)
+    assert 3_599 < float(age) < 3_900
 
 
 async def test_a_taken_port_costs_the_page_and_not_the_pool(valkey_server: Server) -> None:
