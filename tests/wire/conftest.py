@@ -11,6 +11,7 @@ import redis
 from tests.support.node import Node
 from tests.support.servers import Server
 from tests.wire.fleet import BULL, EMQ, Layout
+from tests.wire.ground import COVER, Ground, Side, fill
 
 
 @pytest.fixture(params=["emq-braces", "bull-plain"])
@@ -61,3 +62,37 @@ def store(wire_server: Server) -> Iterator[redis.Redis]:
     """The server's keys as bytes."""
     with wire_server.client() as client:
         yield client
+
+
+@pytest.fixture(params=COVER)
+def ground(
+    request: pytest.FixtureRequest, wire_server: Server, releases: Callable[[str], Node]
+) -> Iterator[Ground]:
+    """Each release and each layout in turn; in a test that uses it both sides must act."""
+    package, layout = COVER[request.param]
+    ground = Ground(wire_server, releases(package), layout)
+    yield ground
+    ground.node("reset")
+    assert ground.used == {"ours", "node"}, "both sides have acted"
+
+
+@pytest.fixture
+def side(ground: Ground, queue_name: str) -> Side:
+    """An empty queue."""
+    return ground.side(queue_name)
+
+
+@pytest.fixture
+def twins(ground: Ground, queue_name: str) -> tuple[Side, Side]:
+    """Two empty queues, to do the same to."""
+    return ground.side(f"{queue_name}x"), ground.side(f"{queue_name}y")
+
+
+@pytest.fixture
+def sides(twins: tuple[Side, Side]) -> tuple[Side, Side]:
+    """Two queues filled alike: jobs in every state, a family, a series, logs, limits."""
+    for side in twins:
+        fill(side)
+    assert twins[0].dump() == twins[1].dump()
+    twins[0].ground.used.clear()
+    return twins
