@@ -147,6 +147,17 @@ class QueueInUse(PoolError):
         self.code = code
 
 
+# --- locks of the user's own ------------------------------------------------------------------------
+
+
+class LeaseTaken(PoolError):
+    """Somebody else has the lease, and still had it when the wait was over."""
+
+
+class LeaseExpired(PoolError):
+    """The lease may be another's: it was not renewed in time, or the server says that it is gone."""
+
+
 # --- what a processor raises to steer its own job -------------------------------------------------
 
 

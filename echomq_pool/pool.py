@@ -32,7 +32,7 @@ ZYGOTE = "echomq_pool.supervisor.zygote:serve"
 LOAD = "echomq_pool.config.load:load"
 SPARE_QUEUES = 16  # a reload may add queues; their places on the board are made at the start
 EXIT_BOOT_FAILED = 13
-SPARE_SLOTS = 64  # for scaling up, heirs and reloads; a slot is 32 bytes and 8 more per queue
+SPARE_SLOTS = 64  # for scaling up, heirs and reloads; a slot is 40 bytes and 8 more per queue
 GRACE_AFTER_STOP_MS = 3_000  # the singletons' share of the stop, after the workers' deadline
 
 

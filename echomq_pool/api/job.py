@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol
 
+from echomq_pool.api.guard_view import TTL
+from echomq_pool.api.job_guard import JobLease, lease_in
 from echomq_pool.api.job_verbs import JobVerbs
 from echomq_pool.api.job_view import JobView
 from echomq_pool.api.sync_job import SyncJob
@@ -154,6 +156,22 @@ class Job(JobVerbs):
         """
         await self._plane.rate_limit(duration_ms)
 
+    def lease(self, name: str, *, ttl: str = TTL, wait: str | int | None = None) -> JobLease:
+        """A lock for a critical section of this job, which the pool renews while the worker process lives.
+
+        Use it as `async with job.lease("customer:42") as lease`. It is given back at the end of the block, with the job
+        at the latest, and when the worker dies.
+
+        Args:
+            name: what is locked, up to 200 bytes; the same name outside of jobs (`Lease`) is the same lock.
+            ttl: how long it lasts should nobody renew it, from "100ms".
+            wait: for a lease that somebody has: None = as long as it takes, 0 = not at all, or "10s".
+
+        Raises:
+            InputError: this process does not run the job, or an argument makes no lease.
+        """
+        return lease_in(self._plane, self, name, ttl, wait)
+
     def _held(self, token: str | None) -> str:
         held = token or self.token
         if not held:
@@ -184,6 +202,8 @@ class Job(JobVerbs):
         """The same job for a plain function in a thread; its verbs run on `loop`."""
 
         def run(verb: str, *args: Any, **options: Any) -> Any:
+            if verb == "lease":
+                return self.lease(*args, **options).threaded()
             found = asyncio.run_coroutine_threadsafe(getattr(self, verb)(*args, **options), loop).result()
             return found.threaded(loop) if isinstance(found, Job) else found
 

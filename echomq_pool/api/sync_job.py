@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from echomq_pool.api.guard_view import TTL
+from echomq_pool.api.job_guard import ThreadedLease
 from echomq_pool.api.job_view import JobFields, JobView
 from echomq_pool.api.ops_job import Dependencies
 from echomq_pool.plane.job_record import JobRecord
@@ -207,6 +209,10 @@ class SyncJob(JobFields):
 
     def extend_lock(self, token: str | None = None, duration_ms: int = 30_000) -> None:
         self._run("extend_lock", token, duration_ms)
+
+    def lease(self, name: str, *, ttl: str = TTL, wait: str | int | None = None) -> ThreadedLease:
+        lease: ThreadedLease = self._run("lease", name, ttl=ttl, wait=wait)
+        return lease
 
     def rate_limit(self, duration_ms: int) -> None:
         self._run("rate_limit", duration_ms)

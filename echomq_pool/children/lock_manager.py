@@ -2,6 +2,7 @@
 """Keeps every lease of the pool alive, in a process that runs no user code; undertaker of dead workers.
 
     workers ── Held, Settled ──▶ book of leases ──▶ renewal (one timer, one call per queue and tick)
+            ── Guards ─────────▶ users' own leases, likewise (guards.py)
     supervisor ── Up, Down ────▶ pidfds, undertaker ──▶ Recovered
     refused leases ──▶ Lost, to their worker       cancelled jobs still held after 1 s ──▶ Expired
 
@@ -18,6 +19,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from echomq_pool.children.base import EXIT_ORPHANED, Child
+from echomq_pool.children.guard_link import GuardLink
+from echomq_pool.children.guards import GuardRenewal
 from echomq_pool.children.leases import Key, Lease, LeaseBook, Ticks, early
 from echomq_pool.children.orphans import Pidfds
 from echomq_pool.children.queue_links import QueueLinks, groups_of
@@ -30,6 +33,7 @@ from echomq_pool.ipc.messages import (
     Cancel,
     Down,
     Expired,
+    Guards,
     Held,
     Lost,
     Message,
@@ -41,6 +45,7 @@ from echomq_pool.ipc.messages import (
     Up,
 )
 from echomq_pool.metrics import Metrics
+from echomq_pool.plane.guard import GuardKeys
 from echomq_pool.redisio.scripts import load_library
 from echomq_pool.redisio.state import LinkState
 
@@ -75,12 +80,20 @@ class LockManager(Child):
         self.index = {queue: index for index, queue in enumerate(self.config.queues())}
 
     async def setup(self) -> Ready:
-        self.links = QueueLinks(self.config, "lock_manager", self.clock, load_library(), self._link_state)
+        library = load_library()
+        self.links = QueueLinks(self.config, "lock_manager", self.clock, library, self._link_state)
         self.planes = self.links.planes
         self.renewal = Renewal(
             self.book, self.ticks, self.planes, self.board, self.clock, self.metrics, self._lost
         )
         self.undertaker = Undertaker(self.links, self.planes, self.clock, self.metrics, self._recovered)
+        keys, name = GuardKeys(self.config.prefix), f"echomq-pool:{self.config.name}:leases"
+        link = GuardLink(self.links.links, self.config.redis, keys, library, self.clock, name)
+        self.guards = GuardRenewal(
+            keys, link, self.board, self.clock,
+            hears=lambda: self._hears_supervisor(self.clock.mono_ms()),
+            send=lambda message, slot: self.send(message, slot=slot),
+        )  # fmt: skip
         await self.links.start()
         return Ready(info=f"{len(self.planes)} queues")
 
@@ -100,13 +113,18 @@ class LockManager(Child):
                     self.suspects.pop((queue, job_id, token), None)
                 if not self.undertaker.knows(message.worker_id):
                     self.book.settle(message, self.clock.mono_ms())
+            case Guards():
+                if not self.undertaker.knows(message.worker_id):
+                    self.guards.told(message)
             case Up():
                 self.workers[message.worker_id] = message
                 self.book.up(message.worker_id, message.slot)
+                self.guards.up(message.worker_id, message.slot)
                 self.pidfds.add(message.worker_id, message.pid)
             case Down():
                 self.workers.pop(message.worker_id, None)
                 self.pidfds.remove(message.worker_id)
+                self.guards.down(message.worker_id)
                 self.undertaker.bury(message, self.book.down(message.worker_id))
             case Cancel():
                 asyncio.get_running_loop().call_later(
@@ -117,10 +135,11 @@ class LockManager(Child):
         """Funerals are finished first, within the deadline; renewal goes on meanwhile."""
         left_s = max(0.0, (stop.deadline_ms - self.clock.mono_ms()) / 1000)
         try:
-            await asyncio.wait_for(self.undertaker.finish(), left_s)
+            await asyncio.wait_for(self._funerals(), left_s)
         except TimeoutError:
             log.warning("stopped before every dead worker's jobs were given back")
         self._end()
+        await self.guards.close()
         await self.links.close()
         self.told_ms = 0
         self._tell(self.clock.mono_ms())
@@ -133,7 +152,7 @@ class LockManager(Child):
         """
         await asyncio.gather(*(self._bury_orphan(up) for up in list(self.workers.values())))
         try:
-            await asyncio.wait_for(self.undertaker.finish(), LAST_RITES_S)
+            await asyncio.wait_for(self._funerals(), LAST_RITES_S)
         except TimeoutError:
             log.error("the server was not reached in time; the stalled sweep must recover the jobs")
         self._end()
@@ -246,7 +265,12 @@ class LockManager(Child):
             log.error("worker %s does not die; its leases are left to lapse", up.worker_id)
             return  # law 2: nothing is taken back from a process that may still run
         down = Down(up.worker_id, up.slot, up.queues, up.client_ids, True, "supervisor died", expired=[])
+        self.guards.down(up.worker_id)
         self.undertaker.bury(down, self.book.down(up.worker_id))
+
+    async def _funerals(self) -> None:
+        """Waits for all that is being given back."""
+        await asyncio.gather(self.undertaker.finish(), self.guards.finish())
 
     # --- numbers, end ----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ executor  the processor itself, on the loop or in a thread
 ledger    what is held, and the word about it to the lock manager
 watch     the one timer: time limits and leases
 recycle   when this process has done enough
+guards    users' own leases that its jobs hold
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import asyncio
 import logging
 import uuid
 
+from echomq_pool.api.job_guard import kept_by
 from echomq_pool.children.base import Child
 from echomq_pool.children.executor import Executor
 from echomq_pool.children.fetcher import Fetcher
+from echomq_pool.children.guard_keeper import GuardKeeper
+from echomq_pool.children.guard_link import GuardLink
 from echomq_pool.children.ledger import Ledger
 from echomq_pool.children.opening import Opening
 from echomq_pool.children.processor import Processor
@@ -34,6 +38,7 @@ from echomq_pool.ipc.messages import (
     Bye,
     Cancel,
     Expired,
+    GuardsLost,
     Linked,
     Lost,
     Message,
@@ -45,6 +50,7 @@ from echomq_pool.ipc.messages import (
     Wish,
 )
 from echomq_pool.metrics import Metrics
+from echomq_pool.plane.guard import GuardKeys
 from echomq_pool.redisio.link import Link
 from echomq_pool.redisio.scripts import load_library
 from echomq_pool.redisio.state import LinkState
@@ -75,6 +81,7 @@ class Worker(Child):
         self.links, self.sources = open_sources(self._wiring())
         self.executor = Executor(processor, self.group.concurrency)
         self.ledger = Ledger(self.worker_id, self.context.slot, self.board, self._send)
+        self.guards = self._keeper()
         self.recycle = Recycle(self.group, self.clock, lambda reason: self.send(Wish(reason)))
         verdicts = Verdicts(self._expire, self._condemn, self._doubt, self._trust, self._lose)
         self.watch = Watch(self.group, self.ledger, self.board, self.context.slot, self.clock, verdicts)
@@ -102,6 +109,17 @@ class Worker(Child):
     def load(self) -> Processor:
         """What runs the jobs."""
         return load_group(self.config, self.group)
+
+    def _keeper(self) -> GuardKeeper:
+        """What looks after the leases that jobs take; without any it does nothing."""
+        keys = GuardKeys(self.config.prefix)
+        name = f"echomq-pool:{self.config.name}:leases"
+        link = GuardLink(self.links, self.config.redis, keys, load_library(), self.clock, name)
+        slot, board, clock = self.context.slot, self.board, self.clock
+        keeper = GuardKeeper(self.worker_id, slot, keys, link, self.ledger, board, clock, self._send)
+        for source in self.sources:
+            kept_by(source.plane, keeper)
+        return keeper
 
     def _wiring(self) -> Wiring:
         return Wiring(
@@ -173,11 +191,14 @@ class Worker(Child):
     def on_message(self, message: Message) -> None:
         if isinstance(message, Lost):
             self._lost(message)
+        elif isinstance(message, GuardsLost):
+            self.guards.lost(message)
         elif isinstance(message, Cancel):
             for run in self.ledger.of_job(message.queue, message.job_id):
                 self._end(run, "cancel", message.reason)
         elif isinstance(message, Relearn):
             self.ledger.retell()
+            self.guards.retell()
         elif isinstance(message, Quiet):
             self._gate_task = asyncio.get_running_loop().create_task(self.fetcher.close())
         elif isinstance(message, Resume) and not self._condemned:
@@ -272,6 +293,7 @@ class Worker(Child):
 
     async def _farewell(self, stop: Stop) -> Bye:
         self.opening.close()
+        await self.guards.close()
         self.watch.close()
         self.executor.close()
         self.processor.close()

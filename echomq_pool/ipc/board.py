@@ -5,7 +5,8 @@ Every word has one writer at a time and is stored by one aligned 8-byte move, so
 and nobody reads half a value. All times are CLOCK_MONOTONIC milliseconds, one line for the whole host.
 
     word 0..3          magic, slots, queues, the LockManager's last full pass
-    per slot, 4 words  beat, earliest job deadline (0 = none), jobs running, spare
+    per slot, 5 words  beat, earliest job deadline (0 = none), jobs running; users' leases: last word
+                       heard, and the time before the renewal of all of them was sent
     per slot × queue   the monotonic time before the last successful renewal was sent
     per queue          position in the event stream: milliseconds << 22 | sequence
 """
@@ -20,8 +21,8 @@ from typing import Final
 _MAGIC: Final = 0x6563686F_6D710001
 _HEAD: Final = 4
 _PASS: Final = 3
-_PER_SLOT: Final = 4
-_BEAT, _DEADLINE, _BUSY = 0, 1, 2
+_PER_SLOT: Final = 5
+_BEAT, _DEADLINE, _BUSY, _GUARD_NUMBER, _GUARD_RENEWED = 0, 1, 2, 3, 4
 _SEQ_BITS: Final = 22
 _SEQ_MAX: Final = (1 << _SEQ_BITS) - 1
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -107,6 +108,19 @@ class Board:
 
     def renewed_ms(self, slot: int, queue_index: int) -> int:
         return self._words[self._renewal(slot, queue_index)]
+
+    def set_guards(self, slot: int, number: int, mono_ms: int) -> None:
+        """All users' leases that this worker's words up to `number` told of were renewed by a call sent after that."""
+        start = self._slot(slot)
+        # In this order, and read in the other: what a reader gets for `number` is never from before it was heard.
+        self._words[start + _GUARD_RENEWED] = mono_ms
+        self._words[start + _GUARD_NUMBER] = number
+
+    def guards(self, slot: int) -> tuple[int, int]:
+        """(number, monotonic ms) as last set, (0, 0) before the first."""
+        start = self._slot(slot)
+        number = self._words[start + _GUARD_NUMBER]
+        return number, self._words[start + _GUARD_RENEWED]
 
     def set_position(self, queue_index: int, ms: int, seq: int) -> None:
         """Last stream entry whose hooks have run. A sequence past 22 bits is stored too low."""

@@ -6,8 +6,8 @@ list of the dataclass's fields, in order. The supervisor decodes what is address
 the rest by kind and slot alone:
 
     to the supervisor     Ready Ignore Failed Linked Stats Expired Wish Bye Recovered
-    to the lock manager   Held Settled Up Down Stop Quiet Resume
-    to one worker         Lost (slot), Cancel (broadcast), Relearn (broadcast), Stop Quiet Resume
+    to the lock manager   Held Settled Guards Up Down Stop Quiet Resume
+    to one worker         Lost GuardsLost (slot), Cancel (broadcast), Relearn (broadcast), Stop Quiet Resume
     to the observer       Stats Events Tree
 """
 
@@ -42,6 +42,8 @@ class Kind(IntEnum):
     LOST = 42
     CANCEL = 43
     EVENTS = 44
+    GUARDS = 45
+    GUARDS_LOST = 46
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,16 +264,39 @@ class Events:
     counts: dict[str, dict[str, int]]
 
 
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """Users' own leases that jobs of this worker took, [name, token, ttl ms, taken ms (monotonic)], and gave back.
+
+    `number` grows with each of these messages, so that the board can say up to which one it speaks; 0 = more follow.
+    """
+
+    kind: ClassVar[Kind] = Kind.GUARDS
+    worker_id: str
+    number: int
+    held: list[list[Any]]
+    freed: list[str]  # tokens
+
+
+@dataclass(frozen=True, slots=True)
+class GuardsLost:
+    """Users' leases that could not be renewed, by token: they are gone or another's."""
+
+    kind: ClassVar[Kind] = Kind.GUARDS_LOST
+    worker_id: str
+    tokens: list[str]
+
+
 Message = (
     Stop | Quiet | Resume | Up | Down | Relearn | Tree | Ready | Ignore | Failed | Linked | Stats | Expired
-    | Wish | Bye | Recovered | Held | Settled | Lost | Cancel | Events
+    | Wish | Bye | Recovered | Held | Settled | Lost | Cancel | Events | Guards | GuardsLost
 )  # fmt: skip
 
 _BY_KIND: dict[Kind, type[Any]] = {
     cls.kind: cls
     for cls in (
         Stop, Quiet, Resume, Up, Down, Relearn, Tree, Ready, Ignore, Failed, Linked, Stats, Expired,
-        Wish, Bye, Recovered, Held, Settled, Lost, Cancel, Events,
+        Wish, Bye, Recovered, Held, Settled, Lost, Cancel, Events, Guards, GuardsLost,
     )
 }  # fmt: skip
 

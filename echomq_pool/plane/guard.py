@@ -1,167 +1,167 @@
 # SPDX-License-Identifier: MIT
-"""A lock for users' own critical sections: taken for a while, renewed while it is held, given back by its holder.
+"""A lock for users' own critical sections, as its holder knows it: what to send, and what the answers prove.
 
-    async with Lease(link, library, "invoice-17") as lease:
-        write(row, fence=lease.fencing_token)      # what must not be done by two compares this number
-        lease.check()                              # raises once the lock may be another's
+Pure but for its clock; `api/lease.py` and its neighbours do the asking. All locks of a prefix and the one counter of
+their fencing numbers share a hash tag, so they live in one slot of a cluster: one link and one call renew them all, and
+a name that is never used again leaves nothing behind.
 
-It frees itself when its holder dies. No lock that ends by itself excludes a holder who sleeps longer than his lease,
-so whatever is protected should refuse a fencing number below one that it has seen.
+    emq:guard:{emq}:lock:<name>     "<token>:<fencing number>" under PX
+    emq:guard:{emq}:fence           the last fencing number given
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import uuid
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Sequence
 
-from echomq_pool.clock import SYSTEM_CLOCK, Clock
-from echomq_pool.errors import InputError, LinkError, PoolError
+from echomq_pool.clock import Clock
+from echomq_pool.errors import InputError
+from echomq_pool.plane.calls import Call
 from echomq_pool.plane.keys import check_prefix
-from echomq_pool.plane.lease_desk import Asking
-from echomq_pool.redisio.scripts import ScriptLibrary
+from echomq_pool.plane.pack import pack
 
-log = logging.getLogger("echomq.guard")
-
-POLL_S = 0.05
-
-
-class GuardLost(PoolError):
-    """The lock is not ours (any more)."""
+MAX_NAME = 200  # bytes
+MIN_TTL_MS = 100
+MAX_TTL_MS = 366 * 86_400_000
+SCRIPTS = ("lease/guardAcquire", "lease/guardExtend", "lease/guardRelease", "lease/guardRenew")
 
 
-class Lease:
-    """One lock, held by one task at a time.
+class GuardKeys:
+    """The keys of all locks of a prefix.
+
+    Raises:
+        InputError: a prefix that makes no hash tag.
+    """
+
+    __slots__ = ("base", "fence")
+
+    def __init__(self, prefix: str) -> None:
+        check_prefix(prefix)
+        if "{" in prefix or "}" in prefix:
+            raise InputError(f"prefix: expected a text without braces, got {prefix!r}")
+        self.base = f"{prefix}:guard:{{{prefix}}}:lock:"
+        self.fence = f"{prefix}:guard:{{{prefix}}}:fence"
+
+
+class Guard:
+    """One lock, and one holder of it at a time. Times are monotonic ms.
 
     Args:
-        link: a connection of the caller.
-        library: the scripts, with the folder `lease`.
-        name: what is locked.
-        ttl_ms: how long the lock outlives its holder.
-        renew_ms: time between renewals; None = half of `ttl_ms`.
-        wait_ms: how long to wait for a lock that somebody has; 0 = not at all.
-        on_lost: called once when the lock could not be renewed.
+        name: what is locked, up to 200 bytes.
+        ttl_ms: how long it lasts without renewal.
+        word: since when it is surely good by somebody else's word; 0 = there is none.
 
     Raises:
         InputError: a name or time that makes no lock.
     """
 
+    __slots__ = (
+        "_clock",
+        "_sent_ms",
+        "_word",
+        "fencing_token",
+        "gone",
+        "keys",
+        "name",
+        "number",
+        "token",
+        "ttl_ms",
+    )
+
     def __init__(
         self,
-        link: Asking,
-        library: ScriptLibrary,
         name: str,
-        *,
-        ttl_ms: int = 30_000,
-        renew_ms: int | None = None,
-        wait_ms: int = 0,
-        on_lost: Callable[[], None] | None = None,
-        prefix: str = "emq",
-        clock: Clock = SYSTEM_CLOCK,
+        ttl_ms: int,
+        keys: GuardKeys,
+        clock: Clock,
+        word: Callable[[Guard], int] = lambda guard: 0,
     ) -> None:
-        check_prefix(prefix)
-        if not name or "{" in name or "}" in name:
-            raise InputError(f"lock: expected a name without braces, got {name!r}")
-        beat = ttl_ms // 2 if renew_ms is None else renew_ms
-        if ttl_ms < 2 or not 0 < beat < ttl_ms:
-            raise InputError(
-                f"lock {name!r}: renew_ms must be within 1 and ttl_ms - 1, got {beat} of {ttl_ms}"
-            )
-        self.key = f"{prefix}:guard:{{{name}}}"
-        self.name = name
-        self.token = str(uuid.uuid4())
-        self.fencing_token = 0
-        self.lost = asyncio.Event()
-        self._link, self._library, self._clock = link, library, clock
-        self._ttl, self._beat, self._wait = ttl_ms, beat, wait_ms
-        self._on_lost = on_lost
-        self._deadline_ms = 0  # monotonic; counts from before the call that last proved the lock
-        self._task: asyncio.Task[None] | None = None
+        self.name = check_name(name)
+        self.ttl_ms = ttl_ms
+        self.keys = keys
+        self.token = ""  # of the present holding or of the try at it; empty = neither
+        self.fencing_token = 0  # of the present or last holding
+        self.gone = False  # the server said that it is not ours any more
+        self.number = 0  # of the word by which the lock manager heard of it
+        self._clock = clock
+        self._word = word
+        self._sent_ms = 0  # before the call was sent that last proved it; 0 = nothing has yet
 
-    async def acquire(self) -> bool:
-        """Tries once. True: it is ours, and `fencing_token` is the number of this holding."""
-        before = self._clock.mono_ms()
-        keys = (self.key, f"{self.key}:fence")
-        found = await self._link.script(self._library["lease/guardAcquire"], keys, (self.token, self._ttl))
-        if not found:
-            return False
-        self.fencing_token = int(found)
-        self._deadline_ms = before + self._ttl
-        self.lost.clear()
-        return True
+    # --- what is known --------------------------------------------------------------------------------
 
-    async def extend(self) -> bool:
-        """Renews. False: it is gone or another's, and is not taken again."""
-        before = self._clock.mono_ms()
-        args = (self.token, self._ttl)
-        if await self._link.script(self._library["lease/guardExtend"], (self.key,), args):
-            self._deadline_ms = before + self._ttl
-            return True
-        self._lose()
-        return False
+    @property
+    def stamp_ms(self) -> int:
+        """Before the last call that proved it was sent: from then on its time counts."""
+        return max(self._sent_ms, self._word(self))
 
-    async def release(self) -> bool:
-        """Gives it back. False: it was not ours any more, and whoever has it keeps it."""
-        self._deadline_ms = 0
-        return bool(await self._link.script(self._library["lease/guardRelease"], (self.key,), (self.token,)))
+    @property
+    def taken(self) -> bool:
+        """It was taken and not given back, whatever became of it meanwhile."""
+        return bool(self.token) and self._sent_ms > 0
 
+    @property
     def held(self) -> bool:
         """Whether it is surely ours at this moment."""
-        return not self.lost.is_set() and self._clock.mono_ms() < self._deadline_ms
+        return self.taken and not self.gone and self._clock.mono_ms() < self.stamp_ms + self.ttl_ms
 
-    def check(self) -> None:
-        """Raises:
-        GuardLost: the lock may be another's.
-        """
-        if not self.held():
-            raise GuardLost(f"lock {self.name!r} is not ours any more")
+    @property
+    def left_ms(self) -> int:
+        """How long it is surely ours without another proof."""
+        return max(0, self.stamp_ms + self.ttl_ms - self._clock.mono_ms())
 
-    async def __aenter__(self) -> Lease:
-        """Raises:
-        GuardLost: somebody has it, and still had it after `wait_ms`.
-        """
-        give_up = self._clock.mono_ms() + self._wait
-        while not await self.acquire():
-            if self._clock.mono_ms() >= give_up:
-                raise GuardLost(f"lock {self.name!r} is held by somebody else")
-            await asyncio.sleep(POLL_S)
-        self._task = asyncio.get_running_loop().create_task(self._renew())
-        return self
+    # --- what is asked and answered -------------------------------------------------------------------
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        if not self.lost.is_set():
-            await self.release()
+    def acquiring(self) -> Call:
+        """The call that takes it. Repeated before its answer was heard, it is the same try."""
+        if not self.token or self.gone:
+            self.token, self.gone, self.number, self._sent_ms = str(uuid.uuid4()), False, 0, 0
+        return Call("lease/guardAcquire", (self._key, self.keys.fence), (self.token, self.ttl_ms))
 
-    async def _renew(self) -> None:
-        """Renews until the lock is lost: by the server's word, or because no renewal came through in time."""
-        pause_ms: float = self._beat
-        while True:
-            await asyncio.sleep(pause_ms / 1000)
-            left_ms = self._deadline_ms - self._clock.mono_ms()
-            try:
-                async with asyncio.timeout(max(0, left_ms) / 1000):
-                    if not await self.extend():
-                        return
-                pause_ms = self._beat
-            except (LinkError, TimeoutError) as failure:
-                log.warning(
-                    "lock %s could not be renewed: %s", self.name, str(failure) or "no answer in time"
-                )
-                if self._clock.mono_ms() >= self._deadline_ms:
-                    self._lose()
-                    return
-                pause_ms = self._beat / 4
+    def acquired(self, reply: int, sent_ms: int) -> bool:
+        """The answer to it; False: somebody else has it, or the answer came too late to be worth anything."""
+        if reply:
+            self.fencing_token, self._sent_ms = int(reply), sent_ms
+        return self.held
 
-    def _lose(self) -> None:
-        if not self.lost.is_set():
-            self.lost.set()
-            if self._on_lost is not None:
-                self._on_lost()
+    def extending(self) -> Call:
+        """The call that renews it alone."""
+        return Call("lease/guardExtend", (self._key,), (self.token, self.ttl_ms))
+
+    def extended(self, renewed: bool, sent_ms: int) -> bool:
+        """The answer to that, or to a call that renews many."""
+        if renewed:
+            self._sent_ms = max(self._sent_ms, sent_ms)
+        else:
+            self.gone = True
+        return renewed
+
+    def releasing(self) -> Call:
+        """The call that gives it back."""
+        return Call("lease/guardRelease", (self._key,), (self.token,))
+
+    def forget(self) -> None:
+        """It is given back, or no longer wanted: the next try is a new one."""
+        self.token = ""
+
+    @property
+    def _key(self) -> str:
+        return self.keys.base + self.name
+
+
+def renewing(keys: GuardKeys, rows: Sequence[tuple[str, str, int]]) -> Call:
+    """The call that renews many, each a (name, token, ms); it answers with the tokens that were refused."""
+    return Call("lease/guardRenew", (keys.fence,), (keys.base, pack(rows)))
+
+
+def check_name(name: object) -> str:
+    """The name of a lock.
+
+    Raises:
+        InputError: no text, empty, or too long.
+    """
+    if not isinstance(name, str) or not name.strip():
+        raise InputError(f"lease name: expected a non-empty text, got {name!r}")
+    size = len(name.encode(errors="replace"))
+    if size > MAX_NAME:
+        raise InputError(f"lease name: expected at most {MAX_NAME} bytes, got {size} in {name[:40]!r}…")
+    return name

@@ -141,6 +141,7 @@ RULES: dict[str, Rule] = {
     # a lock of ours is ours at the second asking, too
     "lease/guardAcquire": Rule.REPEAT,
     "lease/guardExtend": Rule.REPEAT,
+    "lease/guardRenew": Rule.REPEAT,
     "lease/guardRelease": Rule.REPEAT,
     "lease/owned": Rule.READ,
     "lease/fate": Rule.READ,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The hub: who gets which frame. What is not addressed to the supervisor is passed on undecoded.
 
-worker → Held, Settled → lock_manager → Lost → that worker
+worker → Held, Settled, Guards → lock_manager → Lost, GuardsLost → that worker
 queue_events → Cancel → every worker, lock_manager
 queue_events → Events → observer
 worker dead → Down → lock_manager → Recovered → forgotten
@@ -18,7 +18,8 @@ from echomq_pool.supervisor.family import Family, Member
 
 LOCK_MANAGER = "lock_manager"
 OBSERVER = "observer"
-FORWARDED = frozenset({Kind.HELD, Kind.SETTLED, Kind.LOST, Kind.CANCEL, Kind.EVENTS})
+TO_ONE_WORKER = frozenset({Kind.LOST, Kind.GUARDS_LOST})
+FORWARDED = TO_ONE_WORKER | {Kind.HELD, Kind.SETTLED, Kind.GUARDS, Kind.CANCEL, Kind.EVENTS}
 
 
 class Switchboard:
@@ -65,7 +66,7 @@ class Switchboard:
 
     def _receivers(self, frame: Frame) -> list[Member]:
         family = self._family
-        if frame.kind is Kind.LOST:
+        if frame.kind in TO_ONE_WORKER:
             worker = family.by_slot(frame.slot)
             return [] if worker is None else [worker]
         named = family.named(OBSERVER if frame.kind is Kind.EVENTS else LOCK_MANAGER)
