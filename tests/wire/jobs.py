@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from echomq_pool.errors import RateLimitError
+from echomq_pool.errors import DelayedError, RateLimitError, UnrecoverableError, WaitingError
 
 
 async def play(job: Any) -> Any:
@@ -41,6 +41,28 @@ async def _limit(job: Any) -> str:
     raise RateLimitError
 
 
+async def _later(job: Any) -> str:
+    if job.attempts_started > 1:
+        return "later"
+    await job.move_to_delayed(delay_ms=job.data["delay"])
+    raise DelayedError
+
+
+async def _again(job: Any) -> str:
+    if job.attempts_started > 1:
+        return "again"
+    await job.move_to_wait()
+    raise WaitingError
+
+
+async def _never(job: Any) -> None:
+    raise UnrecoverableError("never")
+
+
+async def _until(job: Any) -> None:
+    await asyncio.Event().wait()
+
+
 async def _nan(job: Any) -> Any:
     return {"a": [1, float(job.data["text"])]}
 
@@ -58,6 +80,10 @@ DEEDS = {
     "fail": _fail,
     "talk": _talk,
     "limit": _limit,
+    "later": _later,
+    "again": _again,
+    "never": _never,
+    "until": _until,
     "nan": _nan,
     "nan_progress": _nan_progress,
     "cry": _cry,

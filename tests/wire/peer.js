@@ -17,6 +17,8 @@ const store = new (require('ioredis').Redis)(connection);
 const queues = new Map();
 const workers = new Map();
 const events = new Map();
+const held = new Map(); // jobs taken by hand
+const told = new Map(); // what each worker has said of itself
 let next = 0;
 
 function queue({ name, prefix }) {
@@ -28,6 +30,10 @@ function queue({ name, prefix }) {
     queues.set(key, made);
   }
   return queues.get(key);
+}
+
+async function strategies(opts) {
+  return opts && opts.custom ? { ...opts, settings: { backoffStrategy: () => opts.custom } } : opts;
 }
 
 async function plain(job, state) {
@@ -64,12 +70,36 @@ const deeds = {
     throw bullmq.Worker.RateLimitError();
   },
   stuck: async () => new Promise(() => {}),
+  // Moves by the job's own verbs, each with the error that tells the worker not to settle it.
+  later: async (job, worker, token) => {
+    if (job.attemptsStarted > 1) return 'later';
+    await job.moveToDelayed(Date.now() + job.data.delay, token);
+    throw new bullmq.DelayedError();
+  },
+  again: async (job, worker, token) => {
+    if (job.attemptsStarted > 1) return 'again';
+    await job.moveToWait(token);
+    throw new bullmq.WaitingError();
+  },
+  never: async () => { throw new bullmq.UnrecoverableError('never'); },
+  grow: async (job, worker, token) => {
+    if (!job.data.grown) {
+      await job.updateData({ ...job.data, grown: true });
+      await queue({ name: worker.name, prefix: worker.opts.prefix }).add(
+        'child', { give: 'grown' }, { parent: { id: job.id, queue: job.queueQualifiedName } });
+    }
+    if (await job.moveToWaitingChildren(token)) throw new bullmq.WaitingChildrenError();
+    return Object.values(await job.getChildrenValues());
+  },
+  until: (job, worker, token, signal) => new Promise((resolve, reject) => {
+    signal.addEventListener('abort', () => reject(new bullmq.UnrecoverableError(String(signal.reason ?? 'cancelled'))));
+  }),
 };
 
 const behaviours = {
-  play: async (job, worker) => {
+  play: async (job, worker, token) => {
     started.push({ id: job.id, name: job.name, at: Date.now() });
-    return deeds[job.data.do ?? 'give'](job, worker);
+    return deeds[job.data.do ?? 'give'](job, worker, token);
   },
   stuck: async () => new Promise(() => {}),
   echo: async (job) => ({ echo: job.data }),
@@ -121,7 +151,7 @@ const verbs = {
     const producer = new bullmq.FlowProducer({ connection, prefix: a.prefix });
     producer.on('error', () => {});
     const ids = (node) => ({ id: node.job.id, children: (node.children ?? []).map(ids) });
-    const made = ids(await producer.add(a.flow));
+    const made = ids(await producer.add(a.flow, a.opts));
     await producer.close();
     return made;
   },
@@ -157,25 +187,71 @@ const verbs = {
   page: async (a) => (await queue(a).getJobs(a.states, a.start, a.end, a.asc)).map((job) => job && job.id),
   isActive: async (a) => (await queue(a).getJob(a.id)).isActive(),
   startWorker: async (a) => {
-    const worker = new bullmq.Worker(
-      a.name, (job) => behaviours[a.behaviour](job, worker), { connection, prefix: a.prefix, ...a.opts });
+    // The worker hands over an abort signal only to processors that declare it.
+    const run = {
+      sandbox: path.join(__dirname, 'sandbox.js'),
+      until: (job, token, signal) => deeds.until(job, worker, token, signal),
+    }[a.behaviour] ?? ((job, token) => behaviours[a.behaviour](job, worker, token));
+    const worker = new bullmq.Worker(a.name, run, { connection, prefix: a.prefix, ...(await strategies(a.opts)) });
+    const seen = [];
+    worker.on('error', () => {});
+    for (const name of ['active', 'completed', 'failed']) worker.on(name, (job) => seen.push([name, job && job.name]));
+    await worker.waitUntilReady();
+    workers.set(++next, worker);
+    told.set(next, seen);
+    return next;
+  },
+  told: async (a) => told.get(a.worker),
+  workerCall: async (a) => workers.get(a.worker)[a.method](...(a.args ?? [])),
+  // A queue with options of its own, and what is called on it.
+  queueWith: async (a) => {
+    const made = new bullmq.Queue(a.name, { connection, prefix: a.prefix, ...a.opts });
+    await made.waitUntilReady();
+    const answer = await made[a.method](...(a.args ?? []));
+    await made.close();
+    return answer && answer.id ? answer.id : answer;
+  },
+  // By hand: a worker without a processor, a job of its, and the job's own verbs.
+  take: async (a) => {
+    const worker = new bullmq.Worker(a.name, null, { connection, prefix: a.prefix, ...a.opts });
+    worker.on('error', () => {});
+    workers.set(++next, worker);
+    const job = await worker.getNextJob(a.token, { block: false });
+    if (job) held.set(job.id, job);
+    return plain(job, 'active');
+  },
+  held: async (a) => {
+    const answer = await held.get(a.id)[a.method](...(a.args ?? []));
+    return answer === undefined || typeof answer === 'object' ? null : answer;
+  },
+  heldFail: async (a) => { await held.get(a.id).moveToFailed(new Error(a.reason), a.token, false); },
+  sweepOnce: async (a) => {
+    const worker = new bullmq.Worker(a.name, null, {
+      connection, prefix: a.prefix, autorun: false, maxStalledCount: a.max, stalledInterval: a.interval });
     worker.on('error', () => {});
     await worker.waitUntilReady();
     workers.set(++next, worker);
-    return next;
+    await worker.startStalledCheckTimer();
+  },
+  addFlows: async (a) => {
+    const producer = new bullmq.FlowProducer({ connection, prefix: a.prefix });
+    producer.on('error', () => {});
+    const made = await producer.addBulk(a.flows);
+    await producer.close();
+    return made.map((node) => node.job.id);
   },
   stopWorker: async (a) => { await workers.get(a.worker).close(); workers.delete(a.worker); },
   listen: async (a) => {
     // A reader that starts at "now" has no position until its first read: it is told one.
     const [last] = await store.xrevrange(`${a.prefix}:${a.name}:events`, '+', '-', 'COUNT', 1);
     const reader = new bullmq.QueueEvents(
-      a.name, { connection, prefix: a.prefix, lastEventId: last ? last[0] : '0-0' });
+      a.name, { connection, prefix: a.prefix, lastEventId: a.from ?? (last ? last[0] : '0-0') });
     reader.on('error', () => {});
     const seen = {};
     for (const name of ['added', 'waiting', 'active', 'completed', 'failed', 'delayed', 'progress', 'stalled',
       'retries-exhausted', 'removed', 'drained', 'duplicated', 'deduplicated', 'debounced', 'paused', 'resumed',
-      'waiting-children', 'cancel']) {
-      reader.on(name, (e) => { (seen[name] ??= []).push(e); });
+      'waiting-children', 'cancel', ...(a.more ?? [])]) {
+      reader.on(name, (e, id) => { (seen[name] ??= []).push({ ...e, eventId: id }); });
     }
     await reader.waitUntilReady();
     events.set(++next, { reader, seen });
@@ -196,6 +272,8 @@ async function reset() {
   for (const { reader } of events.values()) open.push(reader.close());
   await Promise.allSettled(open);
   workers.clear();
+  held.clear();
+  told.clear();
   events.clear();
   started.length = 0;
 }

@@ -5,21 +5,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import pytest
-
-from echomq_pool import SyncFlowProducer, SyncQueue
-from tests.support.node import Node
-from tests.support.pool import PoolProcess
-from tests.support.servers import Server
 from tests.support.waiting import eventually
 from tests.support.wire import dump
-from tests.wire.fleet import EMQ, pool_of, workers
+from tests.wire.ground import Side
 
-QUEUES = [f"records-{n}" for n in range(4)]
 HOUR_MS = 3_600_000
 
 ADDS: list[dict[str, Any]] = [
@@ -54,15 +46,9 @@ REPEATS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+PASSING = ("stalled-check", "marker", "stalled", "limiter")
 # A grid begins at the ms of the first upsert, and a delay ends at a fixed one.
 OF_THE_MOMENT = re.compile(r"/repeat:s[04]/offset|/repeat:s\d:T(/opts)?/delay")
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory, wire_server: Server) -> Iterator[PoolProcess]:
-    group = workers("all", QUEUES, concurrency=1)
-    with pool_of(tmp_path_factory.mktemp("records"), wire_server, group, name="records") as pool:
-        yield pool
 
 
 def timeless(found: Any) -> Any:
@@ -101,15 +87,14 @@ def key_of(text: str) -> str:
     return re.sub(r"\b1[6-9]\d{11}(\.\d+)?\b", "T", text)
 
 
-def settled_dump(client: Any, queue: str) -> dict[str, Any]:
-    """A queue's keys without those whose presence is a matter of the moment."""
-    keys = dump(client, EMQ.base(queue))
-    for passing in ("stalled-check", "marker", "stalled", "limiter"):
-        keys.pop(passing, None)
-    for key in ("meta",):
-        keys[key] = {
-            name: value for name, value in keys.get(key, {}).items() if not name.startswith("echomq-pool:")
-        }
+def settled_dump(side: Side) -> dict[str, Any]:
+    """A queue's keys without those whose presence is a matter of the moment; its name is "queue"."""
+    with side.client() as client:
+        found = json.dumps(dump(client, side.keys.base)).replace(side.keys.wire_name, "queue")
+    keys = {key: value for key, value in json.loads(found).items() if key not in PASSING}
+    keys["meta"] = {name: value for name, value in keys.get("meta", {}).items() if "echomq-pool:" not in name}
+    # Release 5 tells the same a second time under its old name.
+    keys["events"] = [row for row in keys.get("events", []) if not row.startswith("debounced")]
     result: dict[str, Any] = timeless(keys)
     for value in result.values():
         if isinstance(value, dict):
@@ -117,49 +102,43 @@ def settled_dump(client: Any, queue: str) -> dict[str, Any]:
     return result
 
 
-def test_added_jobs_are_the_same_records(
-    judge: Node, wire_server: Server, store: Any, queue_name: str
-) -> None:
+def test_added_jobs_are_the_same_records(twins: tuple[Side, Side]) -> None:
     """promise 4.20, 4.21; case C106"""
-    theirs, ours = f"{queue_name}-theirs", f"{queue_name}-ours"
+    theirs, ours = twins
     data = {"n": 1, "t": "中文 💥", "e": [], "o": {}}
-    judge("counts", **EMQ.node(ours))
+    ours.theirs("counts")  # a queue of Node's notes its version and the length of the stream
     for n, opts in enumerate(ADDS):
-        judge("add", **EMQ.node(theirs), job=f"job-{n}", data=data, opts=opts)
-    with SyncQueue(ours, **EMQ.ours(wire_server)) as queue:
+        theirs.theirs("add", job=f"job-{n}", data=data, opts=opts)
+    many = [{"name": f"bulk-{n}", "data": data, "opts": {"priority": n}} for n in range(3)]
+    theirs.theirs("addBulk", jobs=many)
+    with ours.ours() as queue:
         for n, opts in enumerate(ADDS):
             queue.add(f"job-{n}", data, **opts)
-    eventually(lambda: store.hexists(f"{EMQ.base(ours)}meta", "opts.maxLenEvents"))
-    assert differences(settled_dump(store, ours), settled_dump(store, theirs)) == []
+        queue.add_bulk(many)
+    with ours.client() as store:
+        eventually(lambda: store.hexists(ours.keys.key("meta"), "opts.maxLenEvents"))
+    assert differences(settled_dump(ours), settled_dump(theirs)) == []
 
 
-def test_series_are_the_same_records(judge: Node, wire_server: Server, store: Any, queue_name: str) -> None:
+def test_series_are_the_same_records(twins: tuple[Side, Side]) -> None:
     """promise 4.21; case C093"""
-    theirs, ours = f"{queue_name}-theirs", f"{queue_name}-ours"
+    theirs, ours = twins
     template: dict[str, Any] = {
         "data": {"a": [1]},
         "opts": {"attempts": 3, "backoff": {"type": "fixed", "delay": 9}, "removeOnFail": 5},
     }
-    judge("counts", **EMQ.node(ours))
-    with SyncQueue(ours, **EMQ.ours(wire_server)) as queue:
+    ours.theirs("counts")
+    with ours.ours() as queue:
         for n, (repeat, mine) in enumerate(REPEATS):
             for _ in range(2):  # made, and made again
-                judge(
-                    "upsertScheduler",
-                    **EMQ.node(theirs),
-                    id=f"s{n}",
-                    repeat=repeat,
-                    template={"name": f"n{n}", **template},
-                )
-                queue.upsert_job_scheduler(
-                    f"s{n}", name=f"n{n}", data=template["data"], opts=template["opts"], **mine
-                )
-        mine_now, theirs_now = settled_dump(store, ours), settled_dump(store, theirs)
-        found = differences(mine_now, theirs_now)
+                named = {"name": f"n{n}", **template}
+                theirs.theirs("upsertScheduler", id=f"s{n}", repeat=repeat, template=named)
+                queue.upsert_job_scheduler(f"s{n}", **named, **mine)
+        found = differences(settled_dump(ours), settled_dump(theirs))
         assert [row for row in found if not OF_THE_MOMENT.match(row)] == []
         for n in range(len(REPEATS)):
             record = queue.get_job_scheduler(f"s{n}")
-            view = judge("scheduler", **EMQ.node(ours), id=f"s{n}")
+            view = ours.theirs("scheduler", id=f"s{n}")
             assert record is not None
             assert (view["name"], view["next"]) == (record.name, record.next_ms)
             assert view["template"]["data"] == template["data"]
@@ -181,40 +160,38 @@ WORKED: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-def test_worked_jobs_are_the_same_records(
-    fleet: PoolProcess, judge: Node, store: Any, queue_name: str
-) -> None:
+def test_worked_jobs_are_the_same_records(twins: tuple[Side, Side]) -> None:
     """promise 4.20, 4.21"""
-    theirs, ours = queue_name, QUEUES[0]
-    judge("startWorker", **EMQ.node(theirs), behaviour="play", opts={"concurrency": 1})
-    for queue in (theirs, ours):
-        for n, (data, opts) in enumerate(WORKED):  # one after the other, so that both do the same
-            made = judge("add", **EMQ.node(queue), job=f"job-{n}", data=data, opts=opts)
-            eventually(
-                partial(at_rest, judge, EMQ.node(queue), made["id"]),
-                why=f"{queue} {data} {opts}",
-            )
-    assert differences(settled_dump(store, ours), settled_dump(store, theirs)) == []
+    theirs, ours = twins
+    theirs.node_worker()
+    with ours.worker():
+        for side in twins:
+            for n, (data, opts) in enumerate(WORKED):  # one after the other, so that both do the same
+                made = side.theirs("add", job=f"job-{n}", data=data, opts=opts)
+                eventually(partial(at_rest, side, made["id"]), why=f"{side.queue} {data} {opts}")
+        assert differences(settled_dump(ours), settled_dump(theirs)) == []
 
 
-def at_rest(node: Node, at: dict[str, str], job_id: str) -> bool:
-    job = node("job", **at, id=job_id)
-    counts = node("counts", **at)
+def at_rest(side: Side, job_id: str) -> bool:
+    job = side.theirs("job", id=job_id)
+    counts = side.theirs("counts")
     done = job is None or job["state"] in ("completed", "failed")
     return done and not counts["active"] + counts["waiting"] + counts["prioritized"] + counts["delayed"]
 
 
-def test_flows_are_the_same_records(judge: Node, wire_server: Server, store: Any, queue_name: str) -> None:
+def test_flows_are_the_same_records(twins: tuple[Side, Side]) -> None:
     """promise 4.21; case C111"""
-    theirs, ours = f"{queue_name}-theirs", f"{queue_name}-ours"
-    for queue in (theirs, ours):
-        judge("counts", **EMQ.node(queue))
-    for n, option in enumerate(["", "failParentOnFailure", "removeDependencyOnFailure"]):
-        judge("addFlow", **EMQ.node(theirs), flow=tree(f"{{{theirs}}}", n, option))
-        with SyncFlowProducer(url=wire_server.url) as producer:
-            producer.add(tree(ours, n, option))
-    mine = json.loads(json.dumps(settled_dump(store, ours)).replace(ours, theirs))
-    made = settled_dump(store, theirs)
+    theirs, ours = twins
+    for side in twins:
+        side.theirs("counts")
+    options = ["", "failParentOnFailure", "removeDependencyOnFailure", "ignoreDependencyOnFailure"]
+    with ours.flows() as producer:
+        for n, option in enumerate(options[:2]):
+            theirs.theirs("addFlow", flow=tree(theirs.keys.wire_name, n, option))
+            producer.add(tree(ours.queue, n, option))
+        theirs.theirs("addFlows", flows=[tree(theirs.keys.wire_name, n, options[n]) for n in (2, 3)])
+        producer.add_bulk([tree(ours.queue, n, options[n]) for n in (2, 3)])
+    mine, made = settled_dump(ours), settled_dump(theirs)
     for found in (mine, made):
         found["events"].sort()  # a parent comes before its children; the rest of the order is free
     assert differences(mine, made) == []
