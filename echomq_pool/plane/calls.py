@@ -14,7 +14,7 @@ from echomq_pool.plane import codec
 from echomq_pool.plane.base import HeldRow, PlaneOptions
 from echomq_pool.plane.job_record import JobRecord
 from echomq_pool.plane.keys import QueueKeys
-from echomq_pool.plane.pack import pack, pack_map, pack_text
+from echomq_pool.plane.pack import pack, pack_map, pack_raw, pack_text
 
 Arg = bytes | str | int | float
 
@@ -53,6 +53,10 @@ class Calls:
         self._recover_keys = key_set(
             "active", "wait", "prioritized", "stalled", "meta", "marker", "events", "repeat",
         )
+        self._batch_keys = key_set(
+            "wait", "active", "prioritized", "events", "stalled", "delayed", "meta", "pc", "completed",
+            "metrics:completed", "marker",
+        )
         # fmt: on
         self._finish_keys = {state: key_set(state, f"metrics:{state}") for state in ("completed", "failed")}
         self._active_keys = key_set("active")
@@ -62,15 +66,18 @@ class Calls:
 
     def _prepare_packs(self) -> None:
         limiter = self.options.limiter
-        fixed: dict[str, Any] = {
-            "lockDuration": self.options.lock_duration_ms,
-            "limiter": None if limiter is None else {"max": limiter.max, "duration": limiter.duration_ms},
-            "name": self.options.worker_name or None,
-        }
+        fixed: dict[str, Any] = {"lockDuration": self.options.lock_duration_ms}
+        if limiter is not None:
+            fixed["limiter"] = {"max": limiter.max, "duration": limiter.duration_ms}
+        if self.options.worker_name:
+            fixed["name"] = self.options.worker_name
         self._take_head = pack_map(fixed, "token")
         # The empty string, not nil, turns metrics off.
         fixed["maxMetricsSize"] = self.options.metrics_points or ""
         self._finish_head = pack_map(fixed, "token", "attempts", "keepJobs")
+        self._batch_args = (
+            self.options.lock_duration_ms, codec.to_wire(self.options.worker_name), self.options.metrics_points or b"",
+        )  # fmt: skip
 
     # --- claiming and finishing ----------------------------------------------------------------
 
@@ -79,6 +86,10 @@ class Calls:
 
     def complete(self, job: JobRecord, token: str, value: bytes, now: int, fetch: bool) -> Call:
         return self._finish(job, token, now, "completed", "returnvalue", value, b"", fetch)
+
+    def complete_all(self, rows: Sequence[Any], now: int) -> Call:
+        """Several completions; `rows` is the flat array of the script, texts as bytes."""
+        return Call("finishBatch", self._batch_keys, (self._base, now, *self._batch_args, pack_raw(rows)))
 
     def fail(
         self, job: JobRecord, token: str, reason: str, stack: Sequence[str], now: int, fetch: bool

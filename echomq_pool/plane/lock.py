@@ -13,7 +13,15 @@ from typing import Any, ClassVar, Protocol
 
 from echomq_pool import backoff
 from echomq_pool.clock import SYSTEM_CLOCK, Clock
-from echomq_pool.errors import JobError, JobMissing, LeaseLost, LinkDown, LinkRefused, ServerUnready
+from echomq_pool.errors import (
+    JobError,
+    JobMissing,
+    LeaseLost,
+    LinkDown,
+    LinkError,
+    LinkRefused,
+    ServerUnready,
+)
 from echomq_pool.ipc.messages import HeldJob
 from echomq_pool.plane import codec, repeat, scheduling
 from echomq_pool.plane.base import Blocking, HeldRow, Nothing, PlaneOptions, Recovery, Taken
@@ -22,6 +30,9 @@ from echomq_pool.plane.codes import Code, check, error_of
 from echomq_pool.plane.job_record import JobRecord
 from echomq_pool.plane.keys import QueueKeys
 from echomq_pool.plane.lease_desk import claim_plane
+from echomq_pool.plane.lock_gather import Alone, Gatherer
+from echomq_pool.plane.lock_replies import decode, fetched, taken
+from echomq_pool.plane.probe import lockless
 from echomq_pool.plane.repeat import Fate, Verdict
 from echomq_pool.redisio.scripts import Script, ScriptLibrary
 
@@ -75,6 +86,7 @@ class LockPlane:
         self._library = library
         self._clock = clock
         self._calls = Calls(keys, self.options)
+        self._gatherer = Gatherer(self._ask, self._calls, clock)
         self._marker = keys.key("marker").encode()
 
     async def open(self) -> None:
@@ -85,7 +97,7 @@ class LockPlane:
     async def take(self, token: str) -> Taken | Nothing:
         while True:
             try:
-                return _decode(await self._ask(self._calls.take(token, self._clock.now_ms())), token)
+                return decode(await self._ask(self._calls.take(token, self._clock.now_ms())), token)
             except ServerUnready:
                 await asyncio.sleep(UNREADY_PAUSE_S)
             except (LinkDown, LinkRefused) as error:
@@ -98,14 +110,24 @@ class LockPlane:
     async def complete(
         self, job: JobRecord, token: str, returnvalue: bytes, *, fetch: bool = False
     ) -> Taken | Nothing | None:
+        doubt = False
+        waiter = self._gatherer.add(job, token, returnvalue, fetch)
+        if waiter is not None:
+            try:
+                answer = await waiter
+            except LinkError as error:
+                doubt = await self._doubted(error)
+            else:
+                if not isinstance(answer, Alone):
+                    return answer
         call = self._calls.complete(job, token, returnvalue, self._clock.now_ms(), fetch)
-        return _fetched(await self._move(call, job, token, "complete"), token, fetch)
+        return fetched(await self._move(call, job, token, "complete", doubt=doubt), token, fetch)
 
     async def fail(
         self, job: JobRecord, token: str, reason: str, stacktrace: Sequence[str], *, fetch: bool = False
     ) -> Taken | Nothing | None:
         call = self._calls.fail(job, token, reason, stacktrace, self._clock.now_ms(), fetch)
-        return _fetched(await self._move(call, job, token, "fail"), token, fetch)
+        return fetched(await self._move(call, job, token, "fail"), token, fetch)
 
     async def retry(
         self, job: JobRecord, token: str, reason: str | None, stacktrace: Sequence[str] | None
@@ -134,7 +156,7 @@ class LockPlane:
             stack=stacktrace,
             fetch=fetch,
         )
-        return _fetched(await self._move(call, job, token, "delay"), token, fetch)
+        return fetched(await self._move(call, job, token, "delay"), token, fetch)
 
     async def release(self, job: JobRecord, token: str) -> int:
         reply = await self._move(self._calls.release(job.id, token), job, token, "put back")
@@ -190,7 +212,7 @@ class LockPlane:
 
     async def unknown_claims(self, owner: str, known: Iterable[tuple[str, str]]) -> list[Taken]:
         rows = await self._ask(self._calls.unknown_claims(owner, list(known)))
-        return [_taken(job_id, codec.to_text(token), flat) for job_id, token, flat in rows]
+        return [taken(job_id, codec.to_text(token), flat) for job_id, token, flat in rows]
 
     async def sweep(self, max_stalled: int | None = None, interval_ms: int | None = None) -> list[str]:
         limit = self.options.max_stalled_count if max_stalled is None else max_stalled
@@ -199,25 +221,7 @@ class LockPlane:
         return [codec.to_text(i) for i in reply]
 
     async def probe(self) -> list[str]:
-        ids = await self._link.call("LRANGE", self.keys.key("active"), 0, -1)
-        suspects = [codec.to_text(i) for i in ids]
-        asked = len(suspects) + 1  # a slice as big as the last one would ask the same again
-        for size in PROBE_SLICES:
-            if size == 1 or min(size, len(suspects)) < asked:
-                suspects = await self._incomplete(suspects, size)
-                asked = min(size, len(suspects))
-        return suspects
-
-    async def _incomplete(self, ids: list[str], size: int) -> list[str]:
-        """The ids of those slices of `size` of which not every lock exists; a slice is one variadic EXISTS."""
-        slices = [ids[start : start + size] for start in range(0, len(ids), size)]
-        found: list[str] = []
-        step = max(1, PROBE_WRITE // size)  # a write is bounded, so that others get their turn in between
-        for start in range(0, len(slices), step):
-            some = slices[start : start + step]
-            counts = await asyncio.gather(*(self._link.call("EXISTS", *map(self.keys.lock, s)) for s in some))
-            found += [i for s, count in zip(some, counts, strict=True) if count < len(s) for i in s]
-        return found
+        return await lockless(self._link, self.keys)
 
     # --- schedulers
 
@@ -280,16 +284,17 @@ class LockPlane:
     def _ask(self, call: Call) -> asyncio.Future[Any]:
         return self._link.script(self._library[call.script], call.keys, call.args)
 
-    async def _move(self, call: Call, job: JobRecord, token: str, action: str) -> Any:
+    async def _move(self, call: Call, job: JobRecord, token: str, action: str, *, doubt: bool = False) -> Any:
         """Sends a transition until it is known to have happened once, or to be impossible.
 
         Returns the reply; a `Taken` where the reply was lost but the next job of ours was found, None where
-        it was lost and there is none.
+        it was lost and there is none. `doubt`: it was sent before, in a batch whose reply was lost.
         """
-        doubt = reacquired = False
+        reacquired, unasked = False, doubt
         while True:
             try:
-                reply = await self._ask(call)
+                reply = Code.NO_LOCK if unasked else await self._ask(call)
+                unasked = False
             except ServerUnready:
                 await asyncio.sleep(UNREADY_PAUSE_S)
                 continue
@@ -314,6 +319,16 @@ class LockPlane:
                 raise await self._refusal(reply, job.id, action)
             return reply
 
+    async def _doubted(self, error: LinkError) -> bool:
+        """Waits out what broke a batch. Whether it may have run, in part where the server broke it off."""
+        if isinstance(error, ServerUnready):
+            await asyncio.sleep(UNREADY_PAUSE_S)
+            return False
+        if isinstance(error, LinkDown | LinkRefused):
+            await self._reconnected(error)
+            return isinstance(error, LinkDown) and error.sent
+        return True
+
     async def _resolve(self, job: JobRecord, token: str) -> tuple[Verdict, Taken | None]:
         fate, claimed = await self._fate(job.id, token, job.ats)
         assert fate is not None
@@ -333,7 +348,7 @@ class LockPlane:
                 fate = (
                     Fate(int(lock), bool(exists), int(seen_ats), int(stc), bool(active)) if job_id else None
                 )
-                return fate, _taken(next_id, token, flat) if next_id else None
+                return fate, taken(next_id, token, flat) if next_id else None
 
     async def _reacquired(self, job: JobRecord, token: str) -> bool:
         while True:
@@ -365,31 +380,5 @@ class LockPlane:
         return error_of(code, job_id, action, expected=expected, found=found)
 
 
-PROBE_SLICES = (
-    1_000,
-    32,
-    1,
-)  # nearly all are alive: a few big questions, small ones only where one is missing
-PROBE_WRITE = 10_000
 # After a lost reply these may be the echo of our own first call, which ran after all.
 _NOT_OURS = (Code.MISSING, Code.NO_LOCK, Code.OTHER_LOCK)
-
-
-def _taken(job_id: Any, token: str, flat: Any) -> Taken:
-    return Taken(JobRecord.from_flat(codec.to_text(job_id), flat), token)
-
-
-def _decode(reply: Any, token: str) -> Taken | Nothing:
-    """The 4-array of the taking scripts, or 0 where nothing at all was found."""
-    if not isinstance(reply, list) or len(reply) < 4:
-        return Nothing()
-    flat, job_id, limited, due = reply
-    if job_id and flat:
-        return _taken(job_id, token, flat)
-    return Nothing(max(0, int(limited)), max(0, int(due)))
-
-
-def _fetched(reply: Any, token: str, fetch: bool) -> Taken | Nothing | None:
-    if isinstance(reply, Taken):
-        return reply
-    return _decode(reply, token) if fetch else None

@@ -9,7 +9,7 @@ msgpack has wheels for more platforms.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgpack
@@ -18,6 +18,7 @@ from echomq_pool.errors import InputError
 from echomq_pool.plane.codec import to_wire
 
 _packer = msgpack.Packer(autoreset=True)
+_raw_packer = msgpack.Packer(autoreset=True, use_bin_type=False)
 
 
 def pack(value: Any) -> bytes:
@@ -47,6 +48,12 @@ def pack_text(text: str) -> bytes:
     if size < 256:
         return bytes((0xD9, size)) + raw
     return pack(raw.decode())
+
+
+def pack_raw(values: Sequence[bytes | int]) -> bytes:
+    """A flat array whose texts are in UTF-8 already; they are packed as texts, not as binaries."""
+    packed: bytes = _raw_packer.pack(values)
+    return packed
 
 
 def pack_map(pairs: dict[str, Any], *open_names: str) -> bytes:

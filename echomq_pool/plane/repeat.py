@@ -33,6 +33,7 @@ RULES: dict[str, Rule] = {
     "moveToActive": Rule.CLAIM,
     # transitions of a held job: the token is compared, so a second run changes nothing, but its answer lies
     "moveToFinished": Rule.FATE,
+    "finishBatch": Rule.FATE,  # each of its jobs by itself
     "retryJob": Rule.FATE,
     "moveToDelayed": Rule.FATE,
     "moveJobFromActiveToWait": Rule.FATE,

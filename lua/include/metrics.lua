@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 --- @include "each_batch"
 -- P.metrics: closes a point for each minute that has passed. The job being counted belongs to the next point;
--- minutes without any job become zeros.
-local function count_metric(summary, points, max_points, now)
-  local count = call('HINCRBY', summary, 'count', 1) - 1
+-- minutes without any job become zeros. Of several `jobs` that finish at once the first one is the one being counted.
+local function count_metric(summary, points, max_points, now, jobs)
+  local count = call('HINCRBY', summary, 'count', jobs) - jobs
   local last = call('HMGET', summary, 'prevTS', 'prevCount')
   if not last[1] then
     call('HSET', summary, 'prevTS', now, 'prevCount', 0)

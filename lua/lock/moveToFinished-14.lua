@@ -194,7 +194,7 @@ end
 local max_points = opts.maxMetricsSize
 if max_points and max_points ~= '' then
   --- @include "metrics"
-  count_metric(keys[13], keys[13] .. ':data', tonumber(max_points), tonumber(now))
+  count_metric(keys[13], keys[13] .. ':data', tonumber(max_points), tonumber(now), 1)
 end
 
 -- `drained` needs all three empty. A fetch that found nothing has seen two of them.
