@@ -20,6 +20,7 @@ from tests.support.soak_jobs import ledger
 from tests.support.waiting import eventually
 
 JOBS = 20_000
+IDLE_S = 30  # three times as long as a worker blocks
 BODY = """
 [supervisor]
 control = "@CONTROL@"
@@ -105,11 +106,14 @@ def alive(
         )
         eventually(process.is_ready)
         eventually(lambda: sum("b" in row["flags"] for row in client.client_list()) >= 2)
+        found["due to start of a delayed job, median ms"] = statistics.median(
+            latency(folder, queue, 1, delay=300) - 300 for _ in range(21)
+        )
         before = client.info("commandstats")
-        time.sleep(8)
+        time.sleep(IDLE_S)
         after = client.info("commandstats")
         scripts = after["cmdstat_evalsha"]["calls"] - before["cmdstat_evalsha"]["calls"]
-        found["script calls per second of an idle pool"] = scripts / 8
+        found["script calls per second of an idle pool"] = scripts / IDLE_S
     finally:
         process.destroy()
 
@@ -119,9 +123,9 @@ def started(folder: Path, job_id: str, runs: int) -> list[tuple[int, int]]:
     return rows if len(rows) >= runs else []
 
 
-def latency(folder: Path, queue: SyncQueue, ms: int) -> float:
+def latency(folder: Path, queue: SyncQueue, ms: int, **options: int) -> float:
     began = time.monotonic_ns() / 1e6
-    job_id = str(queue.add("job", {"ms": ms, "folder": str(folder)}).id)
+    job_id = str(queue.add("job", {"ms": ms, "folder": str(folder)}, **options).id)
     return float(eventually(lambda: started(folder, job_id, 1))[0][1] - began)
 
 

@@ -7,12 +7,12 @@ side: the script admits a job only from the time that its caller has read.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import replace
 
 import orjson
 
+from echomq_pool.children.lease_due import BEAT_MS, IDLE_BEAT_MS, LEAST_PAUSE_MS, Agenda, DueEar
 from echomq_pool.children.queue_links import QueueLinks
 from echomq_pool.children.series import declared_field
 from echomq_pool.clock import Clock
@@ -25,9 +25,6 @@ from echomq_pool.redisio.scripts import ScriptLibrary
 from echomq_pool.redisio.state import LinkState
 
 log = logging.getLogger("echomq.job_scheduler")
-
-BEAT_MS = 1_000  # for repeats that others register meanwhile
-LEAST_PAUSE_MS = 5
 
 
 class LeaseSeries:
@@ -44,7 +41,19 @@ class LeaseSeries:
         self._links = QueueLinks(self._config, "job_scheduler", clock, library, self._link_state)
         self._declared: set[str] = set()
         self._troubled: dict[str, str] = {}
-        self.quiet = False
+        self._quiet = False
+        self._agenda = Agenda(self.queues, clock)
+        self._ear = DueEar(self._config, self.queues, "job_scheduler", "due:repeat", self._heard)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is fired for the time being."""
+        return self._quiet
+
+    @quiet.setter
+    def quiet(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._agenda.put_all()
 
     @property
     def queues(self) -> tuple[str, ...]:
@@ -53,21 +62,33 @@ class LeaseSeries:
     async def run(self) -> None:
         """Declares and fires until it is cancelled."""
         await self._links.start()
+        await self._ear.start()
         while True:
-            pauses = [] if self.quiet else [await self._queue(queue) for queue in self.queues]
-            await asyncio.sleep(min(pauses, default=BEAT_MS) / 1000)
+            for queue in self._agenda.take():
+                pause = BEAT_MS if self.quiet else await self._queue(queue)
+                self._agenda.put(queue, self._clock.mono_ms() + pause)
+            await self._agenda.sleep()
 
     async def close(self) -> None:
+        if self.queues:
+            await self._ear.close()
         await self._links.close()
+
+    def _heard(self, queue: str, at_ms: int) -> None:
+        """A repeat was made: rare enough to look at once."""
+        self._agenda.put(queue, 0)
 
     def _link_state(self, queues: list[str], state: LinkState) -> None:
         if not state.connected:
             self._declared.difference_update(queues)
+            return
+        for queue in queues:
+            self._agenda.put(queue, 0)
 
     async def _queue(self, queue: str) -> int:
         """One look at one queue. Returns ms until the next."""
         if not self._links.connected(queue):
-            return BEAT_MS // 10
+            return BEAT_MS
         plane = self._links.planes[queue]
         assert isinstance(plane, LeasePlane)
         try:
@@ -84,7 +105,8 @@ class LeaseSeries:
             return BEAT_MS
         if fired:
             self._metrics.count(f"repeats_fired|{queue}", fired)
-        return BEAT_MS if next_in_ms is None else max(LEAST_PAUSE_MS, min(BEAT_MS, next_in_ms))
+        longest = IDLE_BEAT_MS if self._ear.hears else BEAT_MS
+        return longest if next_in_ms is None else max(LEAST_PAUSE_MS, min(longest, next_in_ms))
 
     async def _declare(self, queue: str, plane: LeasePlane) -> None:
         """Makes the server agree with the configuration; repeats that others registered are left alone."""

@@ -14,6 +14,7 @@ import asyncio
 import logging
 
 from echomq_pool.children.base import Child
+from echomq_pool.children.lease_due import DueEar
 from echomq_pool.children.leases import Ticks
 from echomq_pool.children.lock_manager import tick_per_queue
 from echomq_pool.children.maintenance import Maintenance
@@ -53,7 +54,10 @@ class StalledChecker(Child):
         self.planes = self.links.planes
         leases = {queue: plane for queue, plane in self.planes.items() if isinstance(plane, LeasePlane)}
         self.maintenance = Maintenance(
-            leases, self.links, self.clock, self.metrics, self._may_sweep, self._tell
+            leases, self.links, self.clock, self.metrics, self._may_sweep, self._hears, self._tell
+        )
+        self.ear = (
+            DueEar(self.config, leases, "stalled_checker", "due", self.maintenance.heard) if leases else None
         )
         self.beat = asyncio.create_task(self.maintenance.run(), name="maintenance") if leases else None
         intervals = {
@@ -65,6 +69,8 @@ class StalledChecker(Child):
         for queue in intervals:
             self.ticks.bring_forward(queue, self.clock.mono_ms())  # one sweep at the start
         await self.links.start()
+        if self.ear is not None:
+            await self.ear.start()
         return Ready(info=f"{len(self.planes)} queues")
 
     async def run(self) -> None:
@@ -98,6 +104,8 @@ class StalledChecker(Child):
         self._tell()
         if self.beat is not None:
             self.beat.cancel()
+        if self.ear is not None:
+            await self.ear.close()
         await self.links.close()
         return Bye("shutdown")
 
@@ -114,6 +122,9 @@ class StalledChecker(Child):
     def _postpone(self, queue: str) -> None:
         pause = WAIT_MS[min(self.looks, len(WAIT_MS) - 1)]
         self.ticks.bring_forward(queue, self.clock.mono_ms() + pause)
+
+    def _hears(self) -> bool:
+        return self.ear is not None and self.ear.hears
 
     async def _may_sweep(self, queue: str) -> bool:
         """Asks the server for a sign of life first: one that froze would run the sweep at its thaw, when all leases
@@ -176,6 +187,7 @@ class StalledChecker(Child):
                 self.connected_ms.pop(queue, None)
             else:
                 self.connected_ms.setdefault(queue, self.clock.mono_ms())
+            self.maintenance.linked(queue, state.connected)
 
 
 def safe_window_ms(context: ChildContext) -> int:

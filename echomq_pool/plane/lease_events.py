@@ -21,6 +21,7 @@ from echomq_pool.plane.lease_keys import LeaseKeys
 from echomq_pool.redisio.boot import Greeting
 from echomq_pool.redisio.link import Link
 from echomq_pool.redisio.protocol import Wire
+from echomq_pool.redisio.state import LinkState
 
 log = logging.getLogger("echomq.events")
 
@@ -37,6 +38,7 @@ EVENTS = frozenset(
         "extended",
         "lost",
         "cancel",
+        "due",
     }
 )
 
@@ -89,8 +91,10 @@ class Subscriber:
         config: the server.
         queues: whose events.
         receiver: called for each, on the loop; what it raises is logged.
-        channels: of each queue: `events`, which is everything, or `control`, which is requests alone.
+        channels: of each queue: `events`, which is everything, `control`, which is requests alone, `due` or
+            `due:repeat`, which is that something falls due sooner than all before.
         name: of the connection.
+        on_state: told every change of the connection; while it is connected, all is heard.
     """
 
     def __init__(
@@ -101,10 +105,15 @@ class Subscriber:
         *,
         channels: Sequence[str] = ("events",),
         name: str = "events",
+        on_state: Callable[[LinkState], None] | None = None,
     ) -> None:
         self._channels = {keys.key(channel): keys.queue for keys in queues for channel in channels}
         self._receiver = receiver
-        self._link = _Ear(config, name, self._pushed, on_connect=self._subscribe)
+        self._link = _Ear(config, name, self._pushed, on_connect=self._subscribe, on_state=on_state)
+
+    @property
+    def connected(self) -> bool:
+        return self._link.connected
 
     @property
     def client_id(self) -> int | None:
