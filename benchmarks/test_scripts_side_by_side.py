@@ -21,16 +21,18 @@ pytestmark = pytest.mark.node
 
 TITLE = "Scripts side by side with BullMQ 6.2"
 METHOD = (
-    "Two queues on one server, one per side, which get the same calls in turns of 500, pipelined by 50. µs: EVALSHA in "
-    "commandstats, per call. BullMQ's finish carries the eleven options of its worker, ours the seven of the pool's."
+    "Two queues on one server, one per side, which get the same jobs in turns of 500, pipelined by 50. µs: EVALSHA in "
+    "commandstats, per job. BullMQ's finish carries the eleven options of its worker, ours the five of the pool's. Ten "
+    "in one call: ours by finishBatch, as the pool sends completions of one turn of the loop; BullMQ's one by one."
 )
-TURN, PIPELINE = 500, 50
+TURN, PIPELINE, BATCH = 500, 50, 10
 TAKE = "wait active prioritized events stalled limiter delayed paused meta pc"
 ADD = "wait paused meta id completed delayed active events marker"
+BATCH_KEYS = "wait active prioritized events stalled delayed meta pc completed metrics:completed marker"
 TOKEN = "0d02218a-f466-4fc0-830f-20ee84d9e47b:0"  # as long as those of BullMQ's workers
-WORKER = {"token": TOKEN, "lockDuration": 30_000, "limiter": None, "name": None}
+WORKER = {"token": TOKEN, "lockDuration": 30_000}
 FINISH = {**WORKER, "keepJobs": {"count": 0}, "attempts": 0, "maxMetricsSize": ""}
-UNUSED = {"fpof": False, "cpof": False, "idof": False, "rdof": False}
+UNUSED = {"limiter": None, "name": None, "fpof": False, "cpof": False, "idof": False, "rdof": False}
 
 
 @dataclass
@@ -68,6 +70,18 @@ class Side:
     def finish_and_fetch(self, pipe: Any, number: int) -> None:
         self.finish(pipe, number, 1)
 
+    def finish_together(self, pipe: Any, number: int) -> None:
+        """Ten of them at the tenth number."""
+        if self.name != "ours":
+            self.finish_and_fetch(pipe, number)
+        elif number % BATCH == 0:
+            rows = [
+                part for n in range(number - BATCH + 1, number + 1) for part in (str(n), TOKEN, "null", 1)
+            ]
+            self.call(
+                pipe, "finishBatch", BATCH_KEYS, self.base, NOW + number, 30_000, "", "", msgpack.packb(rows)
+            )
+
     def renew(self, pipe: Any, number: int) -> None:
         ids = [f"x{n}" for n in range(100)]
         packed = (msgpack.packb([TOKEN] * len(ids)), msgpack.packb(ids))
@@ -81,7 +95,7 @@ def sides(server: Server) -> Iterator[list[Side]]:
         for name, script in load_theirs("bullmq-620", server.port).items()
     }
     with server.client() as client:
-        ours = {s.name: (client.script_load(s.text), s.keys) for s in load_library("lock").values()}
+        ours = {s.name: (client.script_load(s.text), s.keys) for s in load_library("lock", "pool").values()}
         both = [Side("ours", client, ours), Side("theirs", client, theirs)]
         for side in both:
             client.hset(side.base + "meta", mapping={"opts.maxLenEvents": 10_000, "version": "bullmq:6.2.0"})
@@ -106,7 +120,7 @@ def in_turns(server: Server, sides: list[Side], verb: str, numbers: range) -> No
 
 
 def test_the_same_job_by_both(server: Server, sides: list[Side], row: Row, pick: Any) -> None:
-    """Adds, then one claim, then finishes that fetch the next; claims and finishes apart; renewals of a hundred."""
+    """Finishes that fetch the next, one by one and by ten; claims and finishes apart; renewals of a hundred."""
     count: int = pick(40, 5_000, 20_000)
     named = list(sides)
     plan: list[tuple[str, str, range]] = [
@@ -117,6 +131,14 @@ def test_the_same_job_by_both(server: Server, sides: list[Side], row: Row, pick:
         ("", "add", range(count)),
         ("moveToActive", "take", range(count)),
         ("moveToFinished, not kept", "finish", range(count + 1, 2 * count + 1)),
+        ("", "add", range(count + BATCH)),
+        ("", "take", range(BATCH)),
+        (
+            "finish and fetch the next, not kept, ten in one call",
+            "finish_together",
+            range(2 * count + 1, 3 * count + 1),
+        ),
+        ("", "finish", range(3 * count + 1, 3 * count + BATCH + 1)),
         ("extendLocks, 100 of them", "renew", range(max(20, count // 20))),
     ]
     for title, verb, numbers in plan:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from echomq_pool.clock import SYSTEM_CLOCK
-from echomq_pool.config.schema import KeepConfig, RedisConfig
-from echomq_pool.plane.base import JobRecord, PlaneOptions, Taken
+from echomq_pool.config.schema import RedisConfig
+from echomq_pool.plane.base import JobRecord, Taken
 from echomq_pool.plane.keys import QueueKeys
 from echomq_pool.plane.lock import LockPlane
 from echomq_pool.redisio.link import Link
@@ -31,7 +31,7 @@ class PlaneBench:
         self._tokens = itertools.count()
         self.link = link
         self.keys = QueueKeys("emq", queue)
-        self.plane = LockPlane(link, self.keys, LIBRARY, PlaneOptions(keep_completed=KeepConfig(count=1000)))
+        self.plane = LockPlane(link, self.keys, LIBRARY)
 
     def run(self, work: Awaitable[T]) -> T:
         async def wait() -> T:

@@ -132,6 +132,26 @@ def test_plain_jobs_are_all_finished_by_the_one_call(
     assert (batch.events()[-1] == "drained") == (waiting == 0)
 
 
+def test_only_those_who_ask_get_a_job(client: redis.Redis, queue_name: str) -> None:
+    """case C031: no more are taken than somebody waits for."""
+    single, batch = twins(client, queue_name)
+    for wire in (single, batch):
+        rows = filled(wire, 20, 6)
+    rows = [Row(row.id, row.token, fetch=n % 3 == 1) for n, row in enumerate(rows)]
+    assert compare(single, batch, rows) == []
+    assert len(batch.get("active")) == 2
+
+
+def test_earlier_attempts_are_counted(client: redis.Redis, queue_name: str) -> None:
+    """case C031"""
+    single, batch = twins(client, queue_name)
+    for wire in (single, batch):
+        rows = filled(wire, 3, 3)
+        client.hset(wire.key(rows[1].id), "atm", 4)
+    assert compare(single, batch, rows) == []
+    assert batch.get(rows[1].id)["atm"] == "5"
+
+
 def test_the_far_end_of_active_is_reached_too(client: redis.Redis, queue_name: str) -> None:
     """case C031: what lies between others in `active` leaves them in their order."""
     single, batch = twins(client, queue_name)
@@ -153,6 +173,7 @@ def _due(wire: Wire) -> None:
 
 def _paused(wire: Wire) -> None:
     _due(wire)
+    _later(wire)
     wire.pause()
 
 
