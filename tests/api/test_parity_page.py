@@ -13,16 +13,45 @@ import pytest
 
 from echomq_pool import FlowProducer, Queue, Worker
 from echomq_pool.api.job import Job
+from tests.wire.ground import COVER
+from tests.wire.test_answers import QUESTIONS
+from tests.wire.test_verbs import VERBS
 
 TESTS = Path(__file__).resolve().parents[1]
 PAGE = (TESTS.parent / "docs" / "bullmq-parity.md").read_text(encoding="utf-8")
-SHOWN = sorted(set(re.findall(r"\| ((?:api|wire)/test_\w+\.py)::(test_\w+) \|", PAGE)))
+NAMED = re.compile(r"((?:api|board|wire)/test_\w+\.py)::(test_\w+)")
+SHOWN = sorted(set(NAMED.findall(PAGE)))
+FEATURES = PAGE.partition("## Different on purpose")[0]
+# Whose tests are about releases, boards or scripts as such; they say by themselves what they run on.
+OWN_WAYS = ("## Boards", "## Scripts and releases")
+# Fixtures that go through every release and every layout, and fail where only one side has acted.
+COVERING = {"ground", "side", "sides", "twins"}
+WIRE = "".join(
+    path.read_text(encoding="utf-8") for path in (TESTS / "wire").iterdir() if path.suffix in (".py", ".js")
+)
+
+WIRE += " ".join([*QUESTIONS, *VERBS])  # some are put together from parts
 
 
 @cache
-def functions(path: str) -> set[str]:
+def functions(path: str) -> dict[str, set[str]]:
+    """The functions of a module and the names of their arguments."""
     tree = ast.parse((TESTS / path).read_text(encoding="utf-8"))
-    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    found = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return {node.name: {arg.arg for arg in node.args.args} for node in found}
+
+
+def rows_of_both() -> list[tuple[str, str]]:
+    """(BullMQ's names, tests) of every row that is not of ours alone."""
+    found = []
+    for section in re.split(r"(?m)^(?=## )", FEATURES)[1:]:
+        if section.startswith(OWN_WAYS):
+            continue
+        for row in section.splitlines():
+            if row.startswith("| ") and not row.startswith(("| BullMQ |", "| –")):
+                cells = row.strip("| ").split(" | ")
+                found.append((cells[0], cells[-1]))
+    return found
 
 
 @pytest.mark.parametrize(("path", "name"), SHOWN)
@@ -31,10 +60,26 @@ def test_every_test_that_the_page_names_exists(path: str, name: str) -> None:
 
 
 def test_every_row_of_a_feature_names_its_test() -> None:
-    features = PAGE.partition("## Different on purpose")[0]
-    rows = [row for row in features.splitlines() if row.startswith("| ") and not row.startswith("| BullMQ |")]
+    rows = [row for row in FEATURES.splitlines() if row.startswith("| ") and not row.startswith("| BullMQ |")]
     assert len(rows) > 60
     assert [row for row in rows if "::test_" not in row] == []
+
+
+@pytest.mark.parametrize(("names", "shown"), rows_of_both())
+def test_every_row_is_shown_in_both_directions_on_every_release_and_layout(names: str, shown: str) -> None:
+    tests = NAMED.findall(shown)
+    assert tests, "a row of both names its tests"
+    for path, test in tests:
+        assert path.startswith("wire/")
+        assert functions(path)[test] & COVERING, f"{test} does not go through the releases and layouts"
+    for name in re.findall(r"`(?:\w+\.)?([a-z]+[A-Z]\w+)", names):
+        assert re.search(rf"\b{name}\b", WIRE), f"{name} is called by no wire test"
+
+
+def test_every_release_and_layout_is_covered() -> None:
+    assert {package for package, _ in COVER.values()} == {"bullmq-620", "bullmq-6", "bullmq-5"}
+    layouts = {(layout.prefix, layout.hash_tag) for _, layout in COVER.values()}
+    assert layouts == {("emq", True), ("emq", False), ("bull", True), ("bull", False)}
 
 
 @pytest.mark.parametrize("cls", [Queue, Job, FlowProducer, Worker])

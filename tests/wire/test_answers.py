@@ -133,6 +133,7 @@ QUESTIONS: dict[str, tuple[Ask, Tell]] = {
         lambda q: {key: value for key, value in q.get_meta().items() if key not in NODES_OWN},
         lambda s: meta_of(s.of_queue("getMeta")),
     ),
+    "getVersion": (lambda q: q.get_meta()["version"], lambda s: s.of_queue("getVersion")),
     "getJobScheduler": (
         lambda q: series_of(q.get_job_scheduler("s")),
         lambda s: theirs_of(s.of_queue("getJobScheduler", "s")),
@@ -176,6 +177,8 @@ def test_a_job_reads_alike_on_both_sides(sides: tuple[Side, Side]) -> None:
     with side.ours() as queue:
         for job_id in ("done0", "done1", "w0", "p3", "d0", "P", "c1"):
             ours, theirs = job(queue, job_id).as_dict(), side.theirs("job", id=job_id)
+            stored = side.of_job(job_id, "asJSON")
+            assert (ours["name"], ours["data"]) == (stored["name"], json.loads(stored["data"]))
             for name in ("id", "name", "data", "opts", "returnvalue", "failedReason", "stacktrace", "delay",
                          "priority", "progress", "attemptsMade", "attemptsStarted", "timestamp"):  # fmt: skip
                 one, other = ours[name], theirs.get(name)

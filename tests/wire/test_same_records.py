@@ -42,13 +42,14 @@ REPEATS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"pattern": "0 0 3 * * *", "tz": "Europe/Berlin"}, {"pattern": "0 0 3 * * *", "tz": "Europe/Berlin"}),
     ({"pattern": "0 3 * * 1", "limit": 9, "tz": "UTC"}, {"pattern": "0 3 * * 1", "limit": 9, "tz": "UTC"}),
     ({"every": HOUR_MS, "endDate": 4_000_000_000_000}, {"every": HOUR_MS, "end": 4_000_000_000_000}),
+    ({"every": HOUR_MS, "startDate": 3_000_000_000_000}, {"every": HOUR_MS, "start": 3_000_000_000_000}),
     ({"pattern": "@daily", "tz": "UTC", "immediately": True}, {"pattern": "@daily", "tz": "UTC", "immediately": True}),
 ]  # fmt: skip
 
 
 PASSING = ("stalled-check", "marker", "stalled", "limiter")
 # A grid begins at the ms of the first upsert, and a delay ends at a fixed one.
-OF_THE_MOMENT = re.compile(r"/repeat:s[04]/offset|/repeat:s\d:T(/opts)?/delay")
+OF_THE_MOMENT = re.compile(r"/repeat:s[04]/offset|/repeat:s\d:(T|3000000000000)(/opts)?/delay")
 
 
 def timeless(found: Any) -> Any:
