@@ -40,6 +40,7 @@ async def pooled(bench: LeaseBench, size: int = 4) -> tuple[LeasePlane, list[Lin
 
 
 async def test_pool_enqueue_and_pool_order(bench: LeaseBench) -> None:
+    """scenario 56 pool_enqueue, scenario 57 pool_order"""
     plane, links = await pooled(bench)
     try:
         ids = [bench.mint.new() for _ in range(40)]
@@ -53,6 +54,7 @@ async def test_pool_enqueue_and_pool_order(bench: LeaseBench) -> None:
 
 
 async def test_native_lock_field_clears_itself_and_the_row_survives(valkey_bench: LeaseBench) -> None:
+    """scenario 58 native_lock_field"""
     bench = valkey_bench
     job_id = await bench.add()
     await bench.claimed()
@@ -63,6 +65,7 @@ async def test_native_lock_field_clears_itself_and_the_row_survives(valkey_bench
 
 
 async def test_native_lock_refuses_a_removal_and_heals(valkey_bench: LeaseBench) -> None:
+    """scenario 59 native_lock_refuses"""
     bench = valkey_bench
     job_id = await bench.add()
     await bench.claimed()
@@ -101,6 +104,7 @@ async def test_a_marker_is_deleted_only_by_its_own_token(bench: LeaseBench) -> N
 
 
 async def test_batch_claim_takes_the_oldest_under_one_deadline(bench: LeaseBench) -> None:
+    """scenario 62 batch_claim"""
     ids = await bench.add_many(5)
     jobs = await bench.queue.claim_batch(3)
     assert jobs == [(job_id, b"{}", 1) for job_id in ids[:3]]
@@ -108,6 +112,7 @@ async def test_batch_claim_takes_the_oldest_under_one_deadline(bench: LeaseBench
 
 
 async def test_batch_claim_short_clamped_empty_and_paused(bench: LeaseBench) -> None:
+    """scenario 63 batch_claim_short"""
     await bench.add_many(2)
     assert len(await bench.queue.claim_batch(5)) == 2
     assert await bench.queue.claim_batch(5) == []
@@ -119,6 +124,7 @@ async def test_batch_claim_short_clamped_empty_and_paused(bench: LeaseBench) -> 
 
 
 async def test_batch_partial_failure(bench: LeaseBench) -> None:
+    """scenario 64 batch_partial_failure"""
     ids = await bench.add_many(3)
     await bench.queue.claim_batch(3)
     await bench.queue.retry(ids[1], 1, 0, 3, "poison")
@@ -149,6 +155,7 @@ class Shaped:
 
 
 async def test_batch_shaping_floor(bench: LeaseBench) -> None:
+    """scenario 65 batch_shaping_floor"""
     shaped = Shaped(bench)
     ids = await bench.add_many(2)
     assert await shaped.consumer.look() is None
@@ -158,6 +165,7 @@ async def test_batch_shaping_floor(bench: LeaseBench) -> None:
 
 
 async def test_batch_shaping_timeout(bench: LeaseBench) -> None:
+    """scenario 66 batch_shaping_timeout"""
     shaped = Shaped(bench)
     shaped.clock.advance(5_000)
     assert await shaped.consumer.look() is None, "never an empty batch"
@@ -168,6 +176,7 @@ async def test_batch_shaping_timeout(bench: LeaseBench) -> None:
 
 
 async def test_batch_shaping_partial_failure_and_an_event_per_member(bench: LeaseBench) -> None:
+    """scenario 67 batch_shaping_partial_failure"""
     ids = await bench.add_many(4)
     shaped = Shaped(bench, {ids[0]: Done(), ids[1]: Broken("poison"), ids[2]: Later(60_000)})
     ear = bench.client.pubsub(ignore_subscribe_messages=True)
@@ -183,6 +192,7 @@ async def test_batch_shaping_partial_failure_and_an_event_per_member(bench: Leas
 
 
 async def test_batch_partition_is_exhaustive_and_dead_comes_from_the_outcome(bench: LeaseBench) -> None:
+    """scenario 71 batch_partition"""
     ids = await bench.add_many(3)
     await bench.queue.claim_batch(1)
     await bench.queue.retry(ids[0], 1, 0, 5, "first")
@@ -204,6 +214,7 @@ async def test_batch_partition_when_the_handler_raises(bench: LeaseBench) -> Non
 
 
 async def test_batch_delay_keeps_the_attempts(bench: LeaseBench) -> None:
+    """scenario 72 batch_delay"""
     ids = await bench.add_many(2)
     await bench.queue.claim_batch(2)
     await bench.queue.delay(ids[0], 1, 0)
@@ -215,6 +226,7 @@ async def test_batch_delay_keeps_the_attempts(bench: LeaseBench) -> None:
 
 
 async def test_batch_delay_stale_leaves_the_new_holder_alone(bench: LeaseBench) -> None:
+    """scenario 73 batch_delay_stale"""
     job_id = await bench.add()
     await bench.claimed()
     bench.lapse(job_id)

@@ -38,6 +38,7 @@ async def finish(bench: LeaseBench, *, result: str | None = None, error: str = "
 
 
 async def test_flow_add_holds_the_parent(bench: LeaseBench) -> None:
+    """scenario 47 flow_add"""
     tree = Tree(bench)
     added = await bench.flows.add(tree.node("parent", tree.node("a"), tree.node("b")))
     assert added == FlowAdded(tree["parent"], [FlowAdded(tree["a"]), FlowAdded(tree["b"])])
@@ -75,6 +76,7 @@ async def test_flow_add_checks_everything_first(bench: LeaseBench) -> None:
 
 
 async def test_flow_fanin(bench: LeaseBench) -> None:
+    """scenario 48 flow_fanin"""
     tree = Tree(bench)
     await bench.flows.add(tree.node("parent", tree.node("a"), tree.node("b")))
     first = await finish(bench)
@@ -99,6 +101,7 @@ async def test_flow_fanin_counts_a_child_that_was_reaped_before_it_completed(ben
 
 
 async def test_flow_children_values(bench: LeaseBench) -> None:
+    """scenario 49 flow_children_values"""
     tree = Tree(bench)
     await bench.flows.add(tree.node("parent", tree.node("a"), tree.node("b")))
     one, other = await finish(bench, result="1\0x"), await finish(bench)
@@ -107,6 +110,7 @@ async def test_flow_children_values(bench: LeaseBench) -> None:
 
 
 async def test_flow_cross_queue(bench: LeaseBench) -> None:
+    """scenario 50 flow_cross_queue"""
     tree, far = Tree(bench), bench.other("-far")
     await bench.flows.add(tree.node("parent", tree.node("a", queue=far.keys.queue), tree.node("b")))
     await finish(bench)
@@ -146,6 +150,7 @@ async def test_flow_cross_queue_two_pumps_at_once_drop_nothing_undelivered(bench
 
 
 async def test_flow_fail_parent(bench: LeaseBench) -> None:
+    """scenario 51 flow_fail_parent"""
     tree, far = Tree(bench), bench.other("-far")
     await bench.flows.add(tree.node("here", tree.node("a"), tree.node("b")))
     assert await finish(bench, error="boom")
@@ -174,6 +179,7 @@ async def test_flow_fail_parent_also_when_the_sweep_buries_the_child(bench: Leas
 
 
 async def test_flow_ignore_dep(bench: LeaseBench) -> None:
+    """scenario 52 flow_ignore_dep"""
     tree = Tree(bench)
     ignored = tree.node("a", ignore_dependency_on_failure=True)
     await bench.flows.add(tree.node("parent", ignored, tree.node("b")))
@@ -186,6 +192,7 @@ async def test_flow_ignore_dep(bench: LeaseBench) -> None:
 
 
 async def test_flow_add_bulk_leaves_out_the_poison_one(bench: LeaseBench) -> None:
+    """scenario 53 flow_add_bulk"""
     tree = Tree(bench)
     good = [tree.node(f"p{n}", tree.node(f"c{n}")) for n in range(2)]
     poison = FlowNode("ORD0NgWEfAEJfs", "{}", children=(tree.node("x"),))
@@ -196,6 +203,7 @@ async def test_flow_add_bulk_leaves_out_the_poison_one(bench: LeaseBench) -> Non
 
 @pytest.mark.parametrize("middle_queue", ["", "-far"], ids=["same queue", "other queue"])
 async def test_flow_grandchild(bench: LeaseBench, middle_queue: str) -> None:
+    """scenario 54 flow_grandchild"""
     tree, far = Tree(bench), bench.other(middle_queue)
     middle = tree.node("middle", tree.node("leaf"), queue=far.keys.queue)
     await bench.flows.add(tree.node("top", middle))
@@ -207,6 +215,7 @@ async def test_flow_grandchild(bench: LeaseBench, middle_queue: str) -> None:
 
 @pytest.mark.parametrize("middle_queue", ["", "-far"], ids=["same queue", "other queue"])
 async def test_flow_grandchild_fail(bench: LeaseBench, middle_queue: str) -> None:
+    """scenario 55 flow_grandchild_fail"""
     tree, far = Tree(bench), bench.other(middle_queue)
     middle = tree.node("middle", tree.node("leaf"), queue=far.keys.queue, ignore_dependency_on_failure=True)
     await bench.flows.add(tree.node("top", middle))

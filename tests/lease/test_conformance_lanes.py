@@ -12,6 +12,7 @@ A, B, C = GROUPS
 
 
 async def test_reassign_moves_a_waiting_job(bench: LeaseBench) -> None:
+    """scenario 44 reassign"""
     first = await bench.add_to(A)
     await bench.lanes.limit(B, 1)
     assert await bench.lanes.reassign(first, B) == "moved"
@@ -30,6 +31,7 @@ async def test_reassign_moves_a_waiting_job(bench: LeaseBench) -> None:
 
 
 async def test_lane_drain_empties_one_lane_only(bench: LeaseBench) -> None:
+    """scenario 45 lane_drain"""
     ids = [await bench.add_to(A) for _ in range(3)]
     await bench.add_to(B)
     await bench.repeats.register("tick", 1_000, "{}")
@@ -44,6 +46,7 @@ async def test_lane_drain_empties_one_lane_only(bench: LeaseBench) -> None:
 
 
 async def test_reap_group_takes_only_its_own(bench: LeaseBench) -> None:
+    """scenario 46 reap_group"""
     ids = [await bench.add_to(group) for group in (A, B)]
     ids.append(await bench.add())
     for _ in range(2):
@@ -56,6 +59,7 @@ async def test_reap_group_takes_only_its_own(bench: LeaseBench) -> None:
 
 
 async def test_weighted_proportion(bench: LeaseBench) -> None:
+    """scenario 60 weighted_proportion"""
     for _ in range(40):
         await bench.add_to(A)
         await bench.add_to(B)
@@ -79,6 +83,7 @@ async def test_weighted_proportion_of_a_workers_takes(bench: LeaseBench) -> None
 
 
 async def test_starvation_drill_every_lane_drains_under_skew(bench: LeaseBench) -> None:
+    """scenario 61 starvation_drill"""
     for group, count in ((A, 60), (B, 3), (C, 1)):
         for _ in range(count):
             await bench.add_to(group)
@@ -91,6 +96,7 @@ async def test_starvation_drill_every_lane_drains_under_skew(bench: LeaseBench) 
 
 
 async def test_grouped_batch_affinity(bench: LeaseBench) -> None:
+    """scenario 68 grouped_batch_affinity"""
     for group in (A, A, B):
         await bench.add_to(group)
     jobs = await bench.lanes.claim_batch()
@@ -99,6 +105,7 @@ async def test_grouped_batch_affinity(bench: LeaseBench) -> None:
 
 
 async def test_grouped_batch_ceiling(bench: LeaseBench) -> None:
+    """scenario 69 grouped_batch_ceiling"""
     for _ in range(5):
         await bench.add_to(A)
     await bench.lanes.limit(A, 3)
@@ -108,6 +115,7 @@ async def test_grouped_batch_ceiling(bench: LeaseBench) -> None:
 
 
 async def test_grouped_batch_fairness(bench: LeaseBench) -> None:
+    """scenario 70 grouped_batch_fairness"""
     for group, count in ((A, 50), (B, 1), (C, 2)):
         for _ in range(count):
             await bench.add_to(group)

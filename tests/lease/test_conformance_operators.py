@@ -13,6 +13,7 @@ A, B, C = GROUPS
 
 
 async def test_queue_pause_keeps_pending(bench: LeaseBench) -> None:
+    """scenario 25 queue_pause"""
     job_id = await bench.add()
     await bench.add_to(A)
     await bench.queue.pause()
@@ -37,6 +38,7 @@ async def test_queue_pause_is_seen_by_the_script_itself(bench: LeaseBench) -> No
 
 
 async def test_drain_spares_active(bench: LeaseBench) -> None:
+    """scenario 26 drain"""
     ids = await bench.add_many(3)
     await bench.claimed()
     await bench.add_to(A)
@@ -49,6 +51,7 @@ async def test_drain_spares_active(bench: LeaseBench) -> None:
 
 
 async def test_obliterate_is_refused_unless_paused(bench: LeaseBench) -> None:
+    """scenario 27 obliterate"""
     ids = await bench.add_many(4)
     await bench.claimed()
     await bench.claimed()
@@ -84,6 +87,7 @@ async def test_obliterate_takes_dedup_outbox_and_waiting_parents(bench: LeaseBen
 
 
 async def test_update_data(bench: LeaseBench) -> None:
+    """scenario 28 update_data"""
     job_id = await bench.add("old")
     await bench.queue.update_data(job_id, "new")
     assert (await bench.queue.claim() or ("", b""))[1] == b"new"
@@ -92,6 +96,7 @@ async def test_update_data(bench: LeaseBench) -> None:
 
 
 async def test_update_progress(bench: LeaseBench) -> None:
+    """scenario 29 update_progress"""
     job_id = await bench.add()
     ear = bench.client.pubsub(ignore_subscribe_messages=True)
     ear.subscribe(bench.keys.key("events"))
@@ -107,6 +112,7 @@ async def test_update_progress(bench: LeaseBench) -> None:
 
 
 async def test_job_logs(bench: LeaseBench) -> None:
+    """scenario 30 job_logs"""
     job_id = await bench.add()
     assert await bench.queue.get_job_logs(job_id) == []
     assert [await bench.queue.add_log(job_id, line) for line in "ab"] == [1, 2]
@@ -119,7 +125,7 @@ async def test_job_logs(bench: LeaseBench) -> None:
 
 
 async def test_remove_job(bench: LeaseBench) -> None:
-    """promise 3.31"""
+    """scenario 31 remove_job; promise 3.31"""
     job_id = await bench.add(dedup_id="d1")
     await bench.queue.remove_job(job_id, "d1")
     assert await bench.queue.get_deduplication_job_id("d1") is None
@@ -152,6 +158,7 @@ async def test_remove_job_of_a_lane_leaves_no_phantom(bench: LeaseBench, lapsed:
 
 
 async def test_reprocess_job(bench: LeaseBench) -> None:
+    """scenario 32 reprocess_job"""
     job_id = await bench.add()
     await bench.claimed()
     with pytest.raises(WrongState, match="not dead"):

@@ -18,6 +18,7 @@ A, B, C = GROUPS
 
 
 async def test_counts_and_an_unknown_name(bench: LeaseBench) -> None:
+    """scenario 19 counts"""
     ids = await bench.add_many(5)
     for _ in range(2):
         await bench.claimed()
@@ -31,6 +32,7 @@ async def test_counts_and_an_unknown_name(bench: LeaseBench) -> None:
 
 
 async def test_state_and_row(bench: LeaseBench) -> None:
+    """scenario 20 state"""
     job_id = await bench.add("data")
     assert await bench.queue.get_job_state(job_id) == "pending"
     await bench.claimed()
@@ -44,6 +46,7 @@ async def test_state_and_row(bench: LeaseBench) -> None:
 
 
 async def test_metrics(bench: LeaseBench) -> None:
+    """scenario 21 metrics"""
     assert await bench.queue.get_metrics("completed") == (0, 0)
     job_id = await bench.add()
     await bench.claimed()
@@ -54,6 +57,7 @@ async def test_metrics(bench: LeaseBench) -> None:
 
 
 async def test_dedup_id_is_parked_and_read_back(bench: LeaseBench) -> None:
+    """scenario 22 dedup"""
     job_id = await bench.add(dedup_id="order-17")
     assert await bench.queue.enqueue(bench.mint.new(), "{}", dedup_id="order-17") == job_id
     assert await bench.queue.get_deduplication_job_id("order-17") == job_id
@@ -72,6 +76,7 @@ async def test_dedup_id_may_run_out_and_is_freed_by_death(bench: LeaseBench) -> 
 
 
 async def test_rate_is_ok_below_the_ceiling_and_refused_at_it(bench: LeaseBench) -> None:
+    """scenario 23 rate"""
     bench.client.hset(bench.keys.key("meta"), "concurrency", 1)
     await bench.add()
     await bench.queue.is_maxed()
@@ -96,6 +101,7 @@ async def test_rate_window_counts_takes_and_reopens(bench: LeaseBench) -> None:
 
 
 async def test_lane_depth(bench: LeaseBench) -> None:
+    """scenario 24 lane_depth"""
     for group in (A, A, B):
         await bench.add_to(group)
     assert await bench.lanes.depth(A) == 2
@@ -103,7 +109,7 @@ async def test_lane_depth(bench: LeaseBench) -> None:
 
 
 async def test_lock_extend_moves_the_deadline(bench: LeaseBench) -> None:
-    """promise 1.13"""
+    """scenario 33 lock_extend; promise 1.13"""
     job_id = await bench.add()
     await bench.claimed(50)
     old = bench.score("active", job_id) or 0
@@ -133,7 +139,7 @@ async def test_lock_extend_does_not_bring_a_reaped_job_back(bench: LeaseBench) -
 
 
 async def test_stalled_twice_is_dead(bench: LeaseBench) -> None:
-    """Limit 1 forgives one lapse; `strict` reads a limit of 2 the same way."""
+    """scenario 34 stalled; Limit 1 forgives one lapse; `strict` reads a limit of 2 the same way."""
     job_id, strict = await bench.add_many(2)
     for token in (1, 2):
         await bench.claimed()
@@ -152,6 +158,7 @@ async def test_stalled_twice_is_dead(bench: LeaseBench) -> None:
 
 
 async def test_events_of_a_completion_are_heard(bench: LeaseBench) -> None:
+    """scenario 35 events"""
     heard: list[Event] = []
     config = RedisConfig(url=bench.server.url, port=bench.server.port)
     subscriber = Subscriber(config, [bench.keys], heard.append)
@@ -173,6 +180,7 @@ async def test_events_of_a_completion_are_heard(bench: LeaseBench) -> None:
 
 
 def test_telemetry_is_heard_or_costs_nothing() -> None:
+    """scenario 36 telemetry"""
     telemetry = Telemetry()
     telemetry.emit(("emq", "job", "add"), {"count": 1}, {})
     heard: list[tuple[str, ...]] = []
@@ -187,6 +195,7 @@ def test_telemetry_is_heard_or_costs_nothing() -> None:
 
 
 def test_cancel_is_cooperative_and_keeps_its_first_reason() -> None:
+    """scenario 37 cancel"""
     token = CancelToken()
     assert token.check() is None
     token.check_or_raise()
@@ -198,6 +207,7 @@ def test_cancel_is_cooperative_and_keeps_its_first_reason() -> None:
 
 
 async def test_unknown_state_of_a_row_in_no_set(valkey_bench: LeaseBench) -> None:
+    """scenario 38 unknown_state"""
     job_id = await valkey_bench.add()
     valkey_bench.client.zrem(valkey_bench.keys.key("pending"), job_id)
     assert await valkey_bench.queue.get_job_state(job_id) == "unknown"
@@ -205,6 +215,7 @@ async def test_unknown_state_of_a_row_in_no_set(valkey_bench: LeaseBench) -> Non
 
 
 async def test_rate_consult_a_skipping_claimer_leaves_active_at_the_ceiling(bench: LeaseBench) -> None:
+    """scenario 39 rate_consult"""
     bench.client.hset(bench.keys.key("meta"), "concurrency", 2)
     await bench.add_many(4)
     for _ in range(4):
@@ -218,6 +229,7 @@ async def test_rate_consult_a_skipping_claimer_leaves_active_at_the_ceiling(benc
 
 
 async def test_dedup_release_only_of_its_own_job(bench: LeaseBench) -> None:
+    """scenario 40 dedup_release"""
     job_id = await bench.add()
     bench.client.set(bench.keys.dedup("mine"), job_id)
     bench.client.set(bench.keys.dedup("orphan"), "JOB0NgWEfAEJfs")
@@ -230,6 +242,7 @@ async def test_dedup_release_only_of_its_own_job(bench: LeaseBench) -> None:
 
 
 async def test_extend_locks_batch_returns_the_stale_and_the_gone(bench: LeaseBench) -> None:
+    """scenario 41 extend_locks_batch"""
     ids = await bench.add_many(3)
     for _ in ids:
         await bench.claimed(1_000)
@@ -251,6 +264,7 @@ async def test_extend_locks_batch_of_ten_thousand_is_one_call(valkey_bench: Leas
 
 
 async def test_stalled_group_returns_to_its_lane(bench: LeaseBench) -> None:
+    """scenario 42 stalled_group"""
     job_id = await bench.add_to(A)
     await bench.lanes.claim()
     bench.lapse(job_id)
@@ -261,6 +275,7 @@ async def test_stalled_group_returns_to_its_lane(bench: LeaseBench) -> None:
 
 
 async def test_obliterate_grouped_rows_do_not_leak(bench: LeaseBench) -> None:
+    """scenario 43 obliterate_grouped"""
     for group in (A, B, B, C):
         await bench.add_to(group)
     await bench.lanes.pause(A)

@@ -21,7 +21,7 @@ A, B, C = GROUPS
 
 
 async def test_fence_the_version_key_holds_our_version(own_server: Server) -> None:
-    """promise 3.26"""
+    """scenario 1 fence; promise 3.26"""
     config = RedisConfig(url=own_server.url, port=own_server.port)
     with own_server.client() as client:
         link = Link(config, scripts=LIBRARY, on_connect=fence)
@@ -42,13 +42,14 @@ async def test_fence_the_version_key_holds_our_version(own_server: Server) -> No
 
 
 async def test_mint_a_fresh_row_is_three_fields(bench: LeaseBench) -> None:
-    """promise 3.25"""
+    """scenario 2 mint; promise 3.25"""
     job_id = await bench.add('{"n":1}')
     assert bench.row(job_id) == {"state": "pending", "attempts": "0", "payload": '{"n":1}'}
     assert bench.get("pending") == {job_id: 0}
 
 
 async def test_duplicate_the_first_payload_stays(bench: LeaseBench) -> None:
+    """scenario 3 duplicate"""
     job_id = await bench.add("first")
     before = bench.dump()
     assert await bench.queue.enqueue(job_id, "second") == "duplicate"
@@ -56,6 +57,7 @@ async def test_duplicate_the_first_payload_stays(bench: LeaseBench) -> None:
 
 
 async def test_kind_an_order_is_no_job(bench: LeaseBench) -> None:
+    """scenario 4 kind"""
     with pytest.raises(WrongKind):
         await bench.queue.enqueue("ORD0NgWEfAEJfs", "{}")
     with pytest.raises(WrongKind):
@@ -67,7 +69,7 @@ async def test_kind_an_order_is_no_job(bench: LeaseBench) -> None:
 
 
 async def test_order_is_mint_order(bench: LeaseBench) -> None:
-    """promise 1.1"""
+    """scenario 5 order; promise 1.1"""
     ids = [bench.mint.new() for _ in range(5)]
     for job_id in (ids[3], ids[0], ids[4], ids[2], ids[1]):
         await bench.queue.enqueue(job_id, "{}")
@@ -83,7 +85,7 @@ async def test_order_of_ids_that_differ_in_one_letter(bench: LeaseBench) -> None
 
 
 async def test_claim_answers_id_payload_and_token(bench: LeaseBench) -> None:
-    """promise 1.3, 1.4, 1.9"""
+    """scenario 6 claim; promise 1.3, 1.4, 1.9"""
     job_id = await bench.add("data")
     assert await bench.queue.claim() == (job_id, b"data", 1)
     assert bench.row(job_id) == {"state": "active", "attempts": "1", "payload": "data"}
@@ -92,6 +94,7 @@ async def test_claim_answers_id_payload_and_token(bench: LeaseBench) -> None:
 
 
 async def test_stale_tokens_are_refused_also_after_a_script_flush(own_server: Server) -> None:
+    """scenario 7 stale"""
     async with lease_on(own_server, "flushed") as bench:
         job_id = await bench.add()
         _, token = await bench.claimed()
@@ -106,7 +109,7 @@ async def test_stale_tokens_are_refused_also_after_a_script_flush(own_server: Se
 
 
 async def test_complete_leaves_nothing_but_the_count(bench: LeaseBench) -> None:
-    """promise 1.12"""
+    """scenario 8 complete; promise 1.12"""
     job_id = await bench.add()
     await bench.queue.add_log(job_id, "line")
     await bench.claimed()
@@ -117,6 +120,7 @@ async def test_complete_leaves_nothing_but_the_count(bench: LeaseBench) -> None:
 
 
 async def test_retry_schedules_with_its_error(bench: LeaseBench) -> None:
+    """scenario 9 retry"""
     job_id = await bench.add()
     await bench.claimed()
     assert await bench.queue.retry(job_id, 1, 0, 3, "boom") == "scheduled"
@@ -142,6 +146,7 @@ async def test_retry_that_is_repeated_changes_nothing(bench: LeaseBench) -> None
 
 
 async def test_dead_at_the_cap(bench: LeaseBench) -> None:
+    """scenario 10 dead"""
     job_id = await bench.add()
     await bench.claimed()
     assert await bench.queue.retry(job_id, 1, 0, 1, "boom") == "dead"
@@ -152,7 +157,7 @@ async def test_dead_at_the_cap(bench: LeaseBench) -> None:
 
 
 async def test_reap_returns_a_lapsed_lease(bench: LeaseBench) -> None:
-    """promise 1.18, 1.19, 3.20"""
+    """scenario 11 reap; promise 1.18, 1.19, 3.20"""
     job_id = await bench.add()
     await bench.claimed(30)
     await bench.past(bench.score("active", job_id) or 0)
@@ -164,6 +169,7 @@ async def test_reap_returns_a_lapsed_lease(bench: LeaseBench) -> None:
 
 
 async def test_rotate_serves_two_lanes_in_turn(bench: LeaseBench) -> None:
+    """scenario 12 rotate"""
     for group in (A, A, B, B):
         await bench.add_to(group)
     served = [(await bench.lanes.claim() or ("", b"", 0, ""))[3] for _ in range(4)]
@@ -171,6 +177,7 @@ async def test_rotate_serves_two_lanes_in_turn(bench: LeaseBench) -> None:
 
 
 async def test_pause_parks_a_lane(bench: LeaseBench) -> None:
+    """scenario 13 pause"""
     await bench.add_to(A)
     job_id = await bench.add_to(B)
     await bench.lanes.pause(A)
@@ -182,6 +189,7 @@ async def test_pause_parks_a_lane(bench: LeaseBench) -> None:
 
 
 async def test_limit_holds_a_lane_at_its_ceiling(bench: LeaseBench) -> None:
+    """scenario 14 limit"""
     first, second = await bench.add_to(A), await bench.add_to(A)
     await bench.lanes.limit(A, 1)
     assert (await bench.lanes.claim() or ("",))[0] == first
@@ -191,6 +199,7 @@ async def test_limit_holds_a_lane_at_its_ceiling(bench: LeaseBench) -> None:
 
 
 async def test_schedule_is_invisible_until_promoted(bench: LeaseBench) -> None:
+    """scenario 15 schedule"""
     job_id = bench.mint.new()
     assert await bench.queue.enqueue_in(job_id, "{}", 20) == "scheduled"
     assert await bench.queue.enqueue_in(job_id, "{}", 20) == "duplicate"
@@ -213,6 +222,7 @@ async def test_schedule_at_a_moment_of_the_caller(bench: LeaseBench) -> None:
 
 
 async def test_repeat_makes_a_new_job_each_time(bench: LeaseBench) -> None:
+    """scenario 16 repeat"""
     assert await bench.repeats.register("tick", 60_000, '{"t":1}') == "registered"
     assert await bench.repeats.register("tick", 5, "other") == "exists"
     ids = []
@@ -227,6 +237,7 @@ async def test_repeat_makes_a_new_job_each_time(bench: LeaseBench) -> None:
 
 
 async def test_backoff_a_poison_job_is_dead_at_exactly_the_third_attempt(bench: LeaseBench) -> None:
+    """scenario 17 backoff"""
     job_id = await bench.add()
     outcomes = []
     for attempt in (1, 2, 3):
@@ -245,6 +256,7 @@ def test_backoff_curves() -> None:
 
 
 async def test_resubscribe_a_killed_subscriber_hears_again(bench: LeaseBench) -> None:
+    """scenario 18 resubscribe"""
     heard: list[Event] = []
     config = RedisConfig(url=bench.server.url, port=bench.server.port)
     subscriber = Subscriber(config, [bench.keys], heard.append)
