@@ -52,7 +52,7 @@ from echomq_pool.ipc.messages import (
 from echomq_pool.metrics import Metrics
 from echomq_pool.plane.guard import GuardKeys
 from echomq_pool.redisio.link import Link
-from echomq_pool.redisio.scripts import load_library
+from echomq_pool.redisio.scripts import ScriptLibrary, load_library
 from echomq_pool.redisio.state import LinkState
 
 log = logging.getLogger("echomq.worker")
@@ -78,10 +78,11 @@ class Worker(Child):
 
     async def setup(self) -> Ready:
         processor = self.processor = self.load()
-        self.links, self.sources = open_sources(self._wiring())
+        wiring = self._wiring()
+        self.links, self.sources = open_sources(wiring)
         self.executor = Executor(processor, self.group.concurrency)
         self.ledger = Ledger(self.worker_id, self.context.slot, self.board, self._send)
-        self.guards = self._keeper()
+        self.guards = self._keeper(wiring.library)
         self.recycle = Recycle(self.group, self.clock, lambda reason: self.send(Wish(reason)))
         verdicts = Verdicts(self._expire, self._condemn, self._doubt, self._trust, self._lose)
         self.watch = Watch(self.group, self.ledger, self.board, self.context.slot, self.clock, verdicts)
@@ -110,11 +111,11 @@ class Worker(Child):
         """What runs the jobs."""
         return load_group(self.config, self.group)
 
-    def _keeper(self) -> GuardKeeper:
+    def _keeper(self, library: ScriptLibrary) -> GuardKeeper:
         """What looks after the leases that jobs take; without any it does nothing."""
         keys = GuardKeys(self.config.prefix)
         name = f"echomq-pool:{self.config.name}:leases"
-        link = GuardLink(self.links, self.config.redis, keys, load_library(), self.clock, name)
+        link = GuardLink(self.links, self.config.redis, keys, library, self.clock, name)
         slot, board, clock = self.context.slot, self.board, self.clock
         keeper = GuardKeeper(self.worker_id, slot, keys, link, self.ledger, board, clock, self._send)
         for source in self.sources:

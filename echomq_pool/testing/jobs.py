@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from echomq_pool.api.job import Job
+from echomq_pool.api.job_guard import kept_by
+from echomq_pool.api.job_view import JobView
 from echomq_pool.api.ops_add import record_of
 from echomq_pool.api.options import check_job
 from echomq_pool.api.tasks import Task
@@ -20,6 +23,8 @@ from echomq_pool.clock import Clock, FakeClock
 from echomq_pool.errors import InputError, PoolError
 from echomq_pool.plane import codec
 from echomq_pool.plane.base import JobRecord, PlaneOptions
+from echomq_pool.plane.calls import Call
+from echomq_pool.plane.guard import Guard, GuardKeys
 from echomq_pool.plane.keys import QueueKeys
 
 TOKEN = "testing:0"
@@ -99,6 +104,7 @@ async def run_job_async(
     record.atm, record.ats, record.processed_on = attempts_made, attempts_made + 1, wall.now_ms()
     plane = MemoryPlane(QueueKeys("emq", queue), children_values or {}, has_children)
     job = Job(record, plane, TOKEN, clock=wall)  # type: ignore[arg-type]  # as much of a plane as a job needs
+    kept_by(plane, MemoryKeeper(wall))  # type: ignore[arg-type]
     executor = Executor(chosen, 1)
     try:
         outcome = await executor.start(job)
@@ -191,6 +197,31 @@ class MemoryPlane:
 
     def counted(self, args: Sequence[Any]) -> list[int]:
         return [len(self._children) if kind == "processed" else 0 for kind in args]
+
+
+class MemoryKeeper:
+    """Grants a job every lease that it asks for, each under the next number: there is nobody else."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.keys = GuardKeys("emq")
+        self.clock = clock
+        self.loop = asyncio.get_running_loop()
+        self._numbers = itertools.count(1)
+
+    async def ask(self, call: Call) -> int:
+        return next(self._numbers) if call.script == "lease/guardAcquire" else 1
+
+    def runs(self, job: JobView) -> bool:
+        return True
+
+    def word(self, guard: Guard) -> int:
+        return self.clock.mono_ms()
+
+    def keep(self, guard: Guard, job: JobView) -> None:
+        """Nothing needs renewal."""
+
+    def drop(self, token: str) -> None:
+        """Nobody needs to hear of it."""
 
 
 async def _soon(value: Any) -> Any:

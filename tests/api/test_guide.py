@@ -21,7 +21,7 @@ async def test_the_guides_examples_run_in_their_order(
     own_server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     blocks = re.findall(r"```python\n(.*?)```", GUIDE, flags=re.DOTALL)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     names: dict[str, Any] = {"url": own_server.url}
     for block in blocks:
         code = compile(block, "docs/python.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -34,3 +34,5 @@ async def test_the_guides_examples_run_in_their_order(
     assert "{'waiting': 5, 'delayed': 1}" in shown
     assert "['pick', 'label']" in shown or "['label', 'pick']" in shown
     assert "{'seen': {'order': 21}}" in shown
+    assert "'held': True}" in shown
+    assert "lease 'customer:42' is held by somebody else" in shown

@@ -40,15 +40,15 @@ async def test_an_async_job_keeps_its_lease_beyond_its_time(
     """law 1, as far as one process can keep it"""
 
     async def work(job: Any) -> list[Any]:
-        async with job.lease(queue_name, ttl="400ms") as lease:
-            for _ in range(40):
+        async with job.lease(queue_name, ttl="1500ms") as lease:
+            for _ in range(80):
                 await asyncio.sleep(0.05)
                 lease.check()
                 assert client.exists(BASE + queue_name)
             assert await lease.renew()
             return [lease.held, lease.lost, lease.fencing_token > 0, lease.ttl_ms, lease.name]
 
-    assert await ran(valkey_server, queue_name, work) == [[True, False, True, 400, queue_name]]
+    assert await ran(valkey_server, queue_name, work) == [[True, False, True, 1_500, queue_name]]
     assert not client.exists(BASE + queue_name)
 
 
@@ -58,8 +58,8 @@ async def test_a_plain_function_keeps_its_lease_beyond_its_time(
     """law 1, as far as one process can keep it"""
 
     def work(job: Any) -> list[Any]:
-        with job.lease(queue_name, ttl="400ms") as lease:
-            for _ in range(40):
+        with job.lease(queue_name, ttl="1500ms") as lease:
+            for _ in range(80):
                 time.sleep(0.05)
                 lease.check()
                 assert client.exists(BASE + queue_name)

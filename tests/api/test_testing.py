@@ -57,6 +57,20 @@ def test_a_failure_is_told_with_whether_it_is_final() -> None:
     assert run_job(lambda job: object()).reason.startswith("result is not JSON")
 
 
+def test_a_job_gets_every_lease_that_it_asks_for() -> None:
+    async def careful(job: Job) -> list[Any]:
+        async with job.lease("a", ttl="10s") as one, job.lease("b") as two:
+            await one.renew()
+            return [one.held, one.lost, one.fencing_token, two.fencing_token]
+
+    def careful_sync(job: SyncJob) -> list[Any]:
+        with job.lease("a", wait=0) as one:
+            return [one.held, one.lost, one.fencing_token]
+
+    assert run_job(careful).unwrap() == [True, False, 1, 2]
+    assert run_job(careful_sync).unwrap() == [True, False, 1]
+
+
 async def test_moves_are_told_inside_a_loop() -> None:
     async def move(job: Job) -> Any:
         if job.data == "later":

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from echomq_pool import FlowProducer, Job, Queue, SyncFlowProducer, SyncJob, SyncQueue
+from echomq_pool import FlowProducer, Job, Lease, Queue, SyncFlowProducer, SyncJob, SyncLease, SyncQueue
 from echomq_pool.api.job_view import JobView
 from echomq_pool.plane.job_record import JobRecord
 
-TWINS = [(Queue, SyncQueue), (Job, SyncJob), (FlowProducer, SyncFlowProducer)]
+TWINS = [(Queue, SyncQueue), (Job, SyncJob), (FlowProducer, SyncFlowProducer), (Lease, SyncLease)]
 
 # Where only one of the two has a name or an argument, and why. `QueueEvents` and `Worker` have no twin: one
 # iterates for as long as it is open, the other holds leases that only a loop of its own can keep.

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from echomq_pool import SyncLease, SyncQueue
+from echomq_pool import Lease, SyncLease, SyncQueue
+from echomq_pool.config.schema import RedisConfig
 from echomq_pool.plane.guard import GuardKeys
+from tests.redisio.test_topology import two_nodes  # noqa: F401 - a fixture
 from tests.support.guard_jobs import notes
 from tests.support.pool import PLANES, PoolProcess
 from tests.support.servers import Server
@@ -66,7 +68,7 @@ class Bench:
     def hold(self, kind: str, how: str, ms: int, ttl: str) -> str:
         """A job that holds a lease; its name."""
         name = f"{self.name}:{kind}:{how}"
-        data = {"name": name, "ttl": ttl, "ms": ms, "how": how, "folder": str(self.folder)}
+        data = {"lease": name, "ttl": ttl, "ms": ms, "how": how, "folder": str(self.folder)}
         self.queues[kind].add("job", data)
         return name
 
@@ -114,8 +116,8 @@ def bench(
 
 
 def test_a_lease_outlasts_whatever_its_job_does_to_the_gil_or_the_loop(bench: Bench) -> None:
-    """law 1: five times its time to live, in every kind of job; and it is given back at the end of the block"""
-    bench.stays([bench.hold(kind, how, 5_000, "1s") for kind, how in KINDS])
+    """law 1: three times its time to live, in every kind of job; and it is given back at the end of the block"""
+    bench.stays([bench.hold(kind, how, 7_000, "2s") for kind, how in KINDS])
     assert bench.pool.stop() == 0
 
 
@@ -139,7 +141,7 @@ def test_the_lease_of_a_killed_worker_is_free_at_once_and_the_next_number_is_gre
 
 def test_no_lease_lapses_while_the_lock_manager_is_killed_or_stuck(bench: Bench) -> None:
     """law 1, law 3, law 9: a new one is told all; a stuck one is replaced by the worker itself"""
-    names = [bench.hold("async", "sleep", 8_000, "2s"), bench.hold("sync", "block", 8_000, "2s")]
+    names = [bench.hold("async", "sleep", 9_000, "3s"), bench.hold("sync", "block", 9_000, "3s")]
     began = time.monotonic()
     done: list[int] = []
 
@@ -155,7 +157,54 @@ def test_no_lease_lapses_while_the_lock_manager_is_killed_or_stuck(bench: Bench)
 
 def test_the_leases_of_a_pool_whose_supervisor_was_killed_are_given_back(bench: Bench) -> None:
     """law 9"""
-    name = bench.hold("async", "sleep", 60_000, "60s")
+    name = bench.hold("async", "sleep", 60_000, "40s")
     eventually(lambda: bench.won(name))
+    least = eventually(lambda: bench.client.pttl(KEYS.base + name))
+    # Renewed, so the lock manager has heard of it: a word still in the dead supervisor's hands would be lost.
+    eventually(lambda: bench.client.pttl(KEYS.base + name) > least)
     os.kill(bench.pool.pid, signal.SIGKILL)
-    eventually(lambda: not bench.there(name), within=20)
+    eventually(lambda: not bench.there(name), within=15)
+
+
+CLUSTERED = """
+[[workers]]
+name = "work"
+queues = ["a", "b"]
+processor = "tests.support.guard_jobs:hold"
+processes = 2
+concurrency = 4
+max_restarts = 100
+"""
+
+
+@pytest.mark.timeout(120)
+async def test_in_a_cluster_all_leases_live_in_one_slot_whichever_node_has_the_queue(
+    tmp_path: Path,
+    two_nodes: tuple[Server, Server],  # noqa: F811
+) -> None:
+    """law 1, law 10: kept, given back at a death, and the same to whoever asks from outside"""
+    pool = PoolProcess(tmp_path, two_nodes[0].url, CLUSTERED)
+    pool.config.write_text(pool.config.read_text().replace("[log]", "cluster = true\n[log]", 1))
+    cluster = RedisConfig(url=two_nodes[0].url, port=two_nodes[0].port, cluster=True)
+    data = {"how": "sleep", "folder": str(tmp_path)}
+    try:
+        pool.start()
+        for name in ("a", "b"):
+            with SyncQueue(name, redis=cluster) as queue:
+                queue.add("job", {**data, "lease": f"short:{name}", "ttl": "2s", "ms": 6_000})
+                queue.add("job", {**data, "lease": f"long:{name}", "ttl": "60s", "ms": 60_000})
+        eventually(lambda: len(notes(tmp_path, "won")) == 4, why=pool.log())
+        assert not SyncLease("long:a", redis=cluster).acquire(wait=0)
+        eventually(lambda: {name for name, _, _ in notes(tmp_path, "kept")} == {"short:a", "short:b"})
+        assert not notes(tmp_path, "lost")
+        last = max(number for _, _, number in notes(tmp_path, "won"))
+        with SyncLease("short:a", redis=cluster, wait="20s") as sync_lease:
+            assert sync_lease.fencing_token > last
+        for pid in {pid for name, pid, _ in notes(tmp_path, "won") if name.startswith("long")}:
+            os.kill(pid, signal.SIGKILL)
+        for name in ("a", "b"):  # given back long before its time, or taken again by the job's next run
+            async with Lease(f"free:{name}", redis=cluster, wait="20s") as lease:
+                assert lease.fencing_token > sync_lease.fencing_token
+        eventually(lambda: len(notes(tmp_path, "won")) == 6, why=pool.log())
+    finally:
+        pool.destroy()

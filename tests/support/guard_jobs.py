@@ -32,9 +32,9 @@ def with_the_gil(ms: int) -> None:
 
 
 async def hold(job: Any) -> str:
-    """Holds the lease `name` for `ms` by doing `how`, and says at once whether it still does."""
+    """Holds the lease `lease` for `ms` by doing `how`, and says at once whether it still does."""
     ms = job.data["ms"]
-    async with job.lease(job.data["name"], ttl=job.data["ttl"]) as lease:
+    async with job.lease(job.data["lease"], ttl=job.data["ttl"]) as lease:
         note(job, "won", lease)
         if job.data["how"] == "gil":
             with_the_gil(ms)
@@ -49,7 +49,7 @@ async def hold(job: Any) -> str:
 def hold_sync(job: Any) -> str:
     """The same in a thread."""
     ms = job.data["ms"]
-    with job.lease(job.data["name"], ttl=job.data["ttl"]) as lease:
+    with job.lease(job.data["lease"], ttl=job.data["ttl"]) as lease:
         note(job, "won", lease)
         if job.data["how"] == "gil":
             with_the_gil(ms)
