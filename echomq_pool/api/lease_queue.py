@@ -25,9 +25,10 @@ from echomq_pool.api.lease_verbs import LeaseVerbs
 from echomq_pool.api.operations import Operations
 from echomq_pool.api.options import check_options
 from echomq_pool.api.queue import Queue, server_of
+from echomq_pool.api.telemetry import ProducerTelemetry, span_of
 from echomq_pool.clock import SYSTEM_CLOCK, Clock
 from echomq_pool.config.schema import RedisConfig
-from echomq_pool.errors import InputError
+from echomq_pool.errors import InputError, WrongPlane
 from echomq_pool.plane.base import JobRecord, PlaneOptions
 from echomq_pool.plane.branded import Mint
 from echomq_pool.plane.calls import Calls
@@ -57,9 +58,15 @@ class LeaseQueue(LeaseVerbs, Queue, plane="lease"):
         hash_tag: bool = True,
         redis: RedisConfig | None = None,
         job_options: Mapping[str, Any] | None = None,
+        max_len_events: int | None = None,
+        telemetry: ProducerTelemetry | None = None,
         clock: Clock = SYSTEM_CLOCK,
         link: Link | None = None,
     ) -> None:
+        if max_len_events is not None:
+            raise WrongPlane(
+                "max_len_events: the lease plane keeps no events; it publishes them to who listens"
+            )
         if prefix != "emq" or not hash_tag:
             raise InputError("the lease plane's keys are emq:{queue}:…; it has no other prefix and form")
         self.name = name
@@ -87,6 +94,7 @@ class LeaseQueue(LeaseVerbs, Queue, plane="lease"):
         self.repeats = self._lease.repeats
         self._mint = Mint(clock=clock)
         self._news = LeaseNews(self._config, keys)
+        self._telemetry = telemetry
         self._started = not self._own_link
         self._opened = False
 
@@ -119,15 +127,22 @@ class LeaseQueue(LeaseVerbs, Queue, plane="lease"):
         Raises:
             InputError: refused before anything was written; options of the lock plane are named.
         """
-        job = check_lease_job(name, data, {**self._defaults, **options})
-        await self.start()
-        return await self._add(job)
+        with span_of(self._telemetry, "add", f"{self.name}.{name}", self.name) as span:
+            checked = check_lease_job(name, data, {**self._defaults, **span.told(options)})
+            await self.start()
+            job = await self._add(checked)
+            span.note(job_name=name, job_id=job.id)
+        return job
 
     async def add_bulk(self, jobs: Iterable[Any]) -> list[Job]:
         """Adds many: all are checked before the first is sent; they travel together but are added one by one."""
-        checked = [check_lease_job(*_parts(job, self._defaults)) for job in jobs]
-        await self.start()
-        return list(await asyncio.gather(*(self._add(job) for job in checked)))
+        with span_of(self._telemetry, "addBulk", self.name, self.name) as span:
+            parts = [_parts(job, self._defaults) for job in jobs]
+            checked = [check_lease_job(name, data, span.told(options)) for name, data, options in parts]
+            await self.start()
+            added = list(await asyncio.gather(*(self._add(job) for job in checked)))
+            span.note(bulk_names=[job.name for job in checked], bulk_count=len(checked))
+        return added
 
     async def _add(self, job: NewLeaseJob) -> Job:
         job_id = job.job_id or self._mint.new()

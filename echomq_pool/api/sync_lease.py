@@ -16,6 +16,7 @@ from echomq_pool.api.job import Job
 from echomq_pool.api.lease_queue import LeaseQueue
 from echomq_pool.api.sync import SyncQueue
 from echomq_pool.api.sync_job import SyncJob
+from echomq_pool.api.telemetry import ProducerTelemetry
 from echomq_pool.clock import SYSTEM_CLOCK, Clock
 from echomq_pool.config.schema import RedisConfig
 from echomq_pool.errors import InputError
@@ -39,6 +40,8 @@ class SyncLeaseQueue(SyncQueue, plane="lease"):
         hash_tag: bool = True,
         redis: RedisConfig | None = None,
         job_options: Mapping[str, Any] | None = None,
+        max_len_events: int | None = None,
+        telemetry: ProducerTelemetry | None = None,
         clock: Clock = SYSTEM_CLOCK,
         client: Any = None,
     ) -> None:
@@ -46,8 +49,9 @@ class SyncLeaseQueue(SyncQueue, plane="lease"):
             raise InputError("client: the lease plane's queue has a connection of its own")
         self.name = name
         self._queue = LeaseQueue(
-            name, url=url, prefix=prefix, hash_tag=hash_tag, redis=redis, job_options=job_options, clock=clock
-        )
+            name, url=url, prefix=prefix, hash_tag=hash_tag, redis=redis, job_options=job_options,
+            max_len_events=max_len_events, telemetry=telemetry, clock=clock,
+        )  # fmt: skip
         self.keys = self._queue.keys
         self._ops = self._queue._ops
         self._pid = os.getpid()

@@ -22,6 +22,7 @@ from echomq_pool.plane.base import Blocking, Taken
 from echomq_pool.plane.lease import LeasePlane
 from echomq_pool.plane.lease_gather import Settlement
 from echomq_pool.plane.lease_locks import Locks
+from echomq_pool.plane.lease_telemetry import TELEMETRY
 
 log = logging.getLogger("echomq.consumer")
 
@@ -113,6 +114,8 @@ class Consumer:
 
     async def run(self) -> None:
         """The loop. Returns after `stop`, between two jobs."""
+        began = self._clock.mono_ms()
+        self._tell("worker", "start", system_time=self._clock.now_ms())
         while not self._stopping:
             try:
                 await self.beat()
@@ -121,6 +124,7 @@ class Consumer:
             except LinkError as error:
                 log.warning("consumer of %s: %s", self._plane.keys.queue, error)
                 await asyncio.sleep(AFTER_ERROR_S)
+        self._tell("worker", "stop", uptime=self._clock.mono_ms() - began)
 
     def stop(self) -> None:
         """Claims nothing more; the job in hand is finished."""
@@ -153,13 +157,17 @@ class Consumer:
         if self._locks is not None:
             await self._locks.track_job(job.id, taken.token)
         delivery = Delivery(job.id, job.data, job.ats, str(job.opts.get("group", "")), cancel)
+        now, began = self._clock.now_ms(), self._clock.mono_ms()
+        self._tell("job", "start", job.id, queue_time=now - job.timestamp, system_time=now)
         try:
             result = await self._handler(delivery)
         except (
             Exception
         ) as error:  # an edge: whatever a handler raises is its job's failure, and the loop goes on
+            self._tell("job", "fail", job.id, duration=self._clock.mono_ms() - began)
             await self._failed(taken, str(error) or type(error).__name__)
         else:
+            self._tell("job", "complete", job.id, duration=self._clock.mono_ms() - began)
             await self._done(taken, result)
         finally:
             if self._locks is not None:
@@ -177,7 +185,13 @@ class Consumer:
     async def _failed(self, taken: Taken, reason: str) -> None:
         delay = self.options.delay_after(taken.job.atm + 1)
         rest: tuple[Any, ...] = (delay, self.options.max_attempts, codec.to_wire(reason), [])
-        await self._plane.settle_batch([Settlement("retry", taken.job.id, taken.token, rest)])
+        (word,) = await self._plane.settle_batch([Settlement("retry", taken.job.id, taken.token, rest)])
+        if word == "scheduled":
+            self._tell("job", "retry", taken.job.id, attempt=taken.job.atm + 1, delay=delay)
+
+    def _tell(self, part: str, what: str, job_id: str = "", **measurements: float) -> None:
+        metadata = {"queue": self._plane.keys.queue} | ({"job": job_id} if job_id else {})
+        TELEMETRY.emit(("emq", part, what), measurements, metadata)
 
 
 # --- backoff ----------------------------------------------------------------------------------------------

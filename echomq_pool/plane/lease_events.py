@@ -8,9 +8,8 @@ comes back by itself and subscribes again.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from echomq_pool.config.schema import RedisConfig
@@ -144,36 +143,3 @@ class Subscriber:
             self._receiver(event)
         except Exception:  # an edge: a receiver is foreign code, and the next event must still be heard
             log.exception("a receiver of %s broke", event.name)
-
-
-# --- telemetry ------------------------------------------------------------------------------------------
-
-Handler = Callable[[tuple[str, ...], dict[str, float], dict[str, str]], Awaitable[None] | None]
-
-
-class Telemetry:
-    """Named measurements for whoever attached a handler; without one a call costs a look into a dict."""
-
-    def __init__(self) -> None:
-        self._handlers: dict[tuple[str, ...], list[Handler]] = {}
-
-    def attach(self, name: tuple[str, ...], handler: Handler) -> None:
-        self._handlers.setdefault(name, []).append(handler)
-
-    def emit(self, name: tuple[str, ...], measurements: dict[str, float], metadata: dict[str, str]) -> None:
-        """Tells the handlers. One that raises is logged and stops no other."""
-        for handler in self._handlers.get(name, ()):
-            try:
-                result = handler(name, measurements, metadata)
-                if inspect.isawaitable(result):
-                    asyncio.ensure_future(result).add_done_callback(_look_at)
-            except Exception:  # foreign code at an edge
-                log.exception("a telemetry handler of %s broke", ".".join(name))
-
-
-def _look_at(task: asyncio.Future[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        log.error("a telemetry handler broke: %r", task.exception())
-
-
-TELEMETRY = Telemetry()

@@ -12,6 +12,7 @@ from echomq_pool.plane import codec, lease_row
 from echomq_pool.plane.lease_codes import gone
 from echomq_pool.plane.lease_desk import Desk
 from echomq_pool.plane.lease_keys import check_dedup_id, check_id
+from echomq_pool.plane.lease_telemetry import admitted
 
 LaneJob = tuple[str, bytes, int, str]
 
@@ -45,7 +46,7 @@ class Lanes:
         extra = lease_row.extra_fields(name, opts)
         args = (job_id, payload, group, self._base, dedup_id, dedup_ms or "", *extra)
         reply = await self._desk.ask("laneEnqueue", keys, args, job_id=job_id, action="enqueue")
-        return codec.to_text(reply) if isinstance(reply, bytes) else "enqueued" if reply == 1 else "duplicate"
+        return admitted(reply, "enqueued", self._keys.queue, job_id)
 
     # --- claiming ---------------------------------------------------------------------------------------
 

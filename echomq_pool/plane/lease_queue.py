@@ -10,11 +10,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from echomq_pool.errors import InputError, JobError
+from echomq_pool.errors import InputError, JobError, RateReached
 from echomq_pool.plane import codec, lease_row
 from echomq_pool.plane.job_record import JobRecord
 from echomq_pool.plane.lease_desk import Desk
 from echomq_pool.plane.lease_keys import check_dedup_id, check_id
+from echomq_pool.plane.lease_telemetry import TELEMETRY, admitted
 
 COUNTS = ("pending", "active", "schedule", "dead", "completed", "failed", "lanes")
 METRICS = ("completed", "failed")
@@ -47,7 +48,8 @@ class LeaseQueue:
         extra = lease_row.extra_fields(name, opts)
         args = (job_id, payload, self._base, *_dedup(dedup_id, dedup_ms), *extra)
         keys = (self._keys.job(job_id), self._keys.key("pending"), self._keys.key("wake"))
-        return _admitted(await self._desk.ask("enqueue", keys, args, job_id=job_id), "enqueued")
+        reply = await self._desk.ask("enqueue", keys, args, job_id=job_id)
+        return admitted(reply, "enqueued", self._keys.queue, job_id)
 
     async def enqueue_many(self, jobs: Sequence[tuple[str, bytes | str]]) -> list[str]:
         """Adds many in one write; not atomic as a whole. Returns enqueued | duplicate | kind, in their order."""
@@ -88,7 +90,8 @@ class LeaseQueue:
             extra += ["group", check_id(group)]
         args = (job_id, payload, mode, number, self._base, *_dedup(dedup_id, dedup_ms), *extra)
         keys = (self._keys.job(job_id), self._keys.key("schedule"))
-        return _admitted(await self._desk.ask("schedule", keys, args, job_id=job_id), "scheduled")
+        reply = await self._desk.ask("schedule", keys, args, job_id=job_id)
+        return admitted(reply, "scheduled", self._keys.queue, job_id)
 
     # --- claiming and settling one by one ------------------------------------------------------------
 
@@ -344,7 +347,11 @@ class LeaseQueue:
         """Raises:
         RateReached: as many jobs are active as the queue allows. A claim does not ask this by itself.
         """
-        await self._desk.ask("isMaxed", (self._keys.key("meta"), self._keys.key("active")), ())
+        try:
+            await self._desk.ask("isMaxed", (self._keys.key("meta"), self._keys.key("active")), ())
+        except RateReached:
+            TELEMETRY.emit(("emq", "rate_limit", "hit"), {"count": 1}, {"queue": self._keys.queue})
+            raise
 
     async def browse(self, count: int) -> list[str]:
         """The newest pending ids, newest first."""
@@ -360,12 +367,6 @@ class LeaseQueue:
         """(id, ms left on the server's clock, negative when over), soonest first."""
         rows = await self._desk.ask("leases", (self._keys.key("active"),), (most,))
         return [(codec.to_text(job_id), int(left)) for job_id, left in rows]
-
-
-def _admitted(reply: Any, word: str) -> str:
-    if isinstance(reply, bytes):
-        return codec.to_text(reply)
-    return word if reply == 1 else "duplicate"
 
 
 def _verdict(result: str | BaseException) -> str:

@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from echomq_pool import Queue, SyncQueue, connect, task
 from echomq_pool.api.lease_queue import LeaseQueue
 from echomq_pool.api.producers import producers
 from echomq_pool.api.sync_lease import SyncLeaseQueue
+from echomq_pool.api.tracing import Tracing
 from echomq_pool.config.schema import RedisConfig
 from echomq_pool.errors import InputError, JobMissing, WrongPlane
 from echomq_pool.plane import branded
@@ -254,6 +258,28 @@ async def test_a_queue_belongs_to_one_plane_and_the_other_names_both(server: Ser
             async with Queue(lock, plane="lease", url=server.url):
                 pass
         assert await first.count() == 1
+
+
+def test_traces_and_the_lack_of_a_stream(server: Server, queue_name: str) -> None:
+    """law 13; the context travels in the job as on the other plane"""
+    spans = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    tracing = Tracing(provider.get_tracer("test"))
+    with SyncQueue(queue_name, plane="lease", url=server.url, telemetry=tracing) as queue:
+        job = queue.add("n")
+        (bulk,) = queue.add_bulk([("n", None)])
+        for added in (job, bulk):
+            assert "traceparent" in added.opts["telemetry"]["metadata"]
+        stored = queue.get_job(job.id)
+        assert stored is not None
+        assert stored.opts["telemetry"] == job.opts["telemetry"]
+    assert [span.name for span in spans.get_finished_spans()] == [
+        f"add {queue_name}.n",
+        f"addBulk {queue_name}",
+    ]
+    with pytest.raises(WrongPlane, match="keeps no events"):
+        SyncQueue(queue_name, plane="lease", url=server.url, max_len_events=5)
 
 
 def test_an_unknown_plane_a_prefix_and_a_name_are_refused(server: Server) -> None:

@@ -10,7 +10,8 @@ from echomq_pool.errors import InputError, JobCancelled, JobLocked, JobMissing, 
 from echomq_pool.plane.base import Nothing
 from echomq_pool.plane.events import Event
 from echomq_pool.plane.lease_consumer import CancelToken
-from echomq_pool.plane.lease_events import Subscriber, Telemetry
+from echomq_pool.plane.lease_events import Subscriber
+from echomq_pool.plane.lease_telemetry import Telemetry
 from tests.support.lease import GROUPS, LeaseBench
 from tests.support.waiting import eventually_async
 

@@ -11,15 +11,16 @@ import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from echomq_pool.config.schema import RedisConfig
-from echomq_pool.errors import InputError, JobLocked
+from echomq_pool.errors import InputError, JobLocked, RateReached
 from echomq_pool.plane.lease_consumer import Consumer, ConsumerOptions, Delivery
 from echomq_pool.plane.lease_locks import Cadence, Locks
+from echomq_pool.plane.lease_telemetry import TELEMETRY
 from echomq_pool.redisio.link import Link
 from tests.support.lease import LeaseBench
 from tests.support.servers import Server
@@ -103,6 +104,57 @@ async def test_one_beat_is_reap_promote_drain(crew: Crew) -> None:
         "lease/take",
     ]
     assert log == steps
+
+
+@pytest.fixture
+def told() -> Iterator[list[tuple[str, dict[str, float], dict[str, str]]]]:
+    """What telemetry tells of each part, in its order."""
+    heard: list[tuple[str, dict[str, float], dict[str, str]]] = []
+    parts = {"job": ("add", "start", "complete", "fail", "retry"), "worker": ("start", "stop")}
+    names = [("emq", part, what) for part in parts for what in parts[part]] + [("emq", "rate_limit", "hit")]
+
+    def hear(name: tuple[str, ...], measured: dict[str, float], about: dict[str, str]) -> None:
+        heard.append((" ".join(name[1:]), measured, about))
+
+    for name in names:
+        TELEMETRY.attach(name, hear)
+    yield heard
+    for name in names:
+        TELEMETRY.detach(name, hear)
+
+
+async def test_telemetry_tells_what_producers_and_the_loop_do(
+    crew: Crew, told: list[tuple[str, dict[str, float], dict[str, str]]]
+) -> None:
+    """lease-plane section 18"""
+    bench = crew.bench
+    job_id = await bench.add()
+    await bench.queue.enqueue(job_id, "{}")  # a duplicate is not added
+    fails = [True, False]
+
+    async def once(delivery: Delivery) -> None:
+        if fails.pop(0):
+            raise RuntimeError("no")
+
+    consumer = await crew.start(once, retry_delay=0)
+    await completed(bench, 1)
+    consumer.stop()
+    await eventually_async(lambda: told[-1][0] == "worker stop")
+    assert [name for name, *_ in told] == [
+        "job add", "worker start", "job start", "job fail", "job retry", "job start", "job complete", "worker stop",
+    ]  # fmt: skip
+    assert {about["queue"] for *_, about in told} == {bench.keys.queue}
+    assert {about.get("job", job_id) for *_, about in told} == {job_id}
+    measured = [figures for _, figures, _ in told]
+    assert measured[4] == {"attempt": 1, "delay": 0}
+    assert all(figures.get("duration", 0) >= 0 for figures in measured)
+    assert measured[2]["queue_time"] >= 0
+    bench.client.hset(bench.keys.key("meta"), "concurrency", 1)
+    await bench.add()
+    await bench.claimed()
+    with pytest.raises(RateReached):
+        await bench.queue.is_maxed()
+    assert told[-1][0] == "rate_limit hit"
 
 
 async def test_a_beat_promotes_its_batch(crew: Crew) -> None:
