@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
-from urllib.parse import quote
+from typing import Any
+from urllib.parse import quote, urlencode
+from urllib.request import Request, urlopen
 
 from tests.board.browser import Browser
 
@@ -20,14 +23,13 @@ ICONS = {
 }
 
 
-class Board:
-    """A board for some queues of the server at `port`, shown in `browser`."""
+class Served:
+    """A board for some queues of the server at `port`, by its HTTP interface."""
 
-    def __init__(self, browser: Browser, port: int, prefix: str, queues: list[str]) -> None:
+    def __init__(self, port: int, prefix: str, queues: list[str]) -> None:
         node = shutil.which("node")
         if node is None or not (FOLDER / "node_modules" / "@bull-board").is_dir():
             raise FileNotFoundError("node or its packages are missing: run `npm ci` in tests/board")
-        self.browser = browser
         self._process = subprocess.Popen(
             [node, "server.js", str(port), prefix, *queues],
             cwd=FOLDER,
@@ -39,6 +41,35 @@ class Board:
         if not line:
             raise RuntimeError(f"the board ended with {self._process.wait(timeout=10)}")
         self.url = f"http://127.0.0.1:{int(line)}"
+
+    def get(self, *path: str, **query: object) -> Any:
+        """What the pages are made of."""
+        return self._call("GET", path, query)
+
+    def put(self, *path: str, **query: object) -> Any:
+        """What a button sends."""
+        return self._call("PUT", path, query)
+
+    def _call(self, method: str, path: tuple[str, ...], query: dict[str, object]) -> Any:
+        where = "/".join(quote(part, safe="") for part in ("api", *path))
+        request = Request(f"{self.url}/{where}?{urlencode(query)}", method=method)
+        with urlopen(request, timeout=20) as answer:
+            body = answer.read()
+        return json.loads(body) if body else None
+
+    def close(self) -> None:
+        """Ends the board's process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=15)
+
+
+class Board(Served):
+    """A board shown in `browser`."""
+
+    def __init__(self, browser: Browser, port: int, prefix: str, queues: list[str]) -> None:
+        super().__init__(port, prefix, queues)
+        self.browser = browser
 
     def visit(self, queue: str = "", *, job: str = "", status: str = "") -> None:
         """The page of all queues, of one, or of a job; of a queue the jobs in one state."""
@@ -77,9 +108,3 @@ class Board:
         """Answers "Are you sure?", and waits until the question is gone."""
         self.browser.click("//button[.='Confirm']")
         self.browser.gone("//button[.='Confirm']")
-
-    def close(self) -> None:
-        """Ends the board's process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=15)
