@@ -17,7 +17,8 @@ import orjson
 from echomq_pool.errors import InputError
 
 # orjson reads integers beyond 64 bits as floats; such texts go to the standard library.
-_LONG_NUMBER = re.compile(rb"\d{19}")
+_LONG = 19
+_LONG_NUMBER = re.compile(rb"\d{%d}" % _LONG)
 _WORD = str | bytes | bytearray | memoryview
 
 
@@ -69,7 +70,7 @@ def decode(text: _WORD) -> Any:
         ValueError: it is not JSON.
     """
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
-    if _LONG_NUMBER.search(raw):
+    if len(raw) >= _LONG and _LONG_NUMBER.search(raw):
         return json.loads(raw.decode("utf-8", "replace"))
     try:
         return orjson.loads(raw)
