@@ -51,8 +51,11 @@ class AsyncLease(LeaseView, ABC):
             InputError: it is held already, or a wait that is none.
             LinkError: the server could not be asked.
         """
-        self._refuse_twice()
         patience = wait_of(self._wait if wait is ... else wait)
+        with self._one_at_a_time():
+            return await self._tried(patience)
+
+    async def _tried(self, patience: int | None) -> bool:
         give_up = None if patience is None else self._clock.mono_ms() + patience
         tries = 0
         while not await self._try():

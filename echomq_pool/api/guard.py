@@ -40,9 +40,9 @@ class Lease(AsyncLease):
     Args:
         name: what is locked, up to 200 bytes.
         url: redis://, rediss:// or unix:// address of the server; or `redis`, a whole configuration.
-        ttl: how long it outlives its holder, from "100ms"; it is renewed three times in that.
+        ttl: how long it outlives its holder, from "100ms"; it is renewed after every third of that.
         wait: of `async with` and `acquire`; None = as long as it takes.
-        prefix: first part of its keys; leases of different prefixes have nothing to do with each other.
+        prefix: first part of its keys, as of `Queue` and pool.toml; those of different prefixes are strangers.
         on_lost: called once per holding when it may be another's.
 
     Raises:
@@ -96,7 +96,7 @@ class Lease(AsyncLease):
         if self._link is None:
             self._link = Link(
                 self._config,
-                name=f"echomq:lease:{self.name}".replace(" ", "-"),
+                name="echomq:lease",
                 clock=self._clock,
                 scripts=scripts,
                 slot_key=self._guard.keys.fence,

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from echomq_pool.api.ask import Op, ask_script
@@ -13,8 +16,8 @@ from echomq_pool.plane.guard import MAX_TTL_MS, MIN_TTL_MS, Guard
 
 TTL = "30s"
 PACE_S = (0.02, 0.05, 0.1, 0.25)  # between tries at a lease that somebody has; then the last of them
-RENEWALS = 3  # per time to live: two may fail
-RETRY = 12  # a renewal that failed is tried again after this part of the time to live
+RENEWALS = 3  # per time to live …
+RETRY = 12  # … and one that failed is tried again after a twelfth of it
 
 
 class LeaseView:
@@ -22,6 +25,7 @@ class LeaseView:
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
+        self._trying = threading.Lock()
 
     @property
     def name(self) -> str:
@@ -65,11 +69,17 @@ class LeaseView:
         if not self.held:
             raise LeaseExpired(f"lease {self.name!r} is not held" + (" any more" if self.lost else ""))
 
-    def _refuse_twice(self) -> None:
-        if self._guard.held:
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        """Two who tried with one object would try with one token, and both would get the lease."""
+        if self._guard.held or not self._trying.acquire(blocking=False):
             raise InputError(
-                f"lease {self.name!r}: it is held already; use another object for another holder"
+                f"lease {self.name!r}: it has a holder already; another one needs another object"
             )
+        try:
+            yield
+        finally:
+            self._trying.release()
 
     def _taken(self) -> LeaseTaken:
         return LeaseTaken(f"lease {self.name!r} is held by somebody else")

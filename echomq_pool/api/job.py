@@ -163,7 +163,7 @@ class Job(JobVerbs):
         at the latest, and when the worker dies.
 
         Args:
-            name: what is locked, up to 200 bytes; the same name outside of jobs (`Lease`) is the same lock.
+            name: what is locked, up to 200 bytes. `Lease` with the same name, and the pool's prefix, is the same lock.
             ttl: how long it lasts should nobody renew it, from "100ms".
             wait: for a lease that somebody has: None = as long as it takes, 0 = not at all, or "10s".
 

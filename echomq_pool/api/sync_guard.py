@@ -61,8 +61,11 @@ class SyncLease(LeaseView):
 
     def acquire(self, wait: object = ...) -> bool:
         """See `Lease.acquire`. Blocks this thread while it waits."""
-        self._refuse_twice()
         patience = wait_of(self._wait if wait is ... else wait)
+        with self._one_at_a_time():
+            return self._tried(patience)
+
+    def _tried(self, patience: int | None) -> bool:
         give_up = None if patience is None else self._clock.mono_ms() + patience
         tries = 0
         while not self._try():

@@ -24,7 +24,6 @@ class GuardLink:
 
     Args:
         shared: the process's own links; the first of them is used unless the server is a cluster.
-        name: of a link of their own.
     """
 
     def __init__(
@@ -34,13 +33,11 @@ class GuardLink:
         keys: GuardKeys,
         library: ScriptLibrary,
         clock: Clock,
-        name: str,
     ) -> None:
         self._redis = redis
         self._keys = keys
         self._library = library
         self._clock = clock
-        self._name = name
         self._link = None if redis.cluster else shared[0]
         self._own: Link | None = None
 
@@ -61,7 +58,7 @@ class GuardLink:
         if self._own is None:
             self._own = Link(
                 self._redis,
-                name=self._name,
+                name="echomq-pool:leases",
                 clock=self._clock,
                 scripts=ScriptLibrary({name: self._library[name] for name in SCRIPTS}),
                 slot_key=self._keys.fence,

@@ -87,8 +87,8 @@ class LockManager(Child):
             self.book, self.ticks, self.planes, self.board, self.clock, self.metrics, self._lost
         )
         self.undertaker = Undertaker(self.links, self.planes, self.clock, self.metrics, self._recovered)
-        keys, name = GuardKeys(self.config.prefix), f"echomq-pool:{self.config.name}:leases"
-        link = GuardLink(self.links.links, self.config.redis, keys, library, self.clock, name)
+        keys = GuardKeys(self.config.prefix)
+        link = GuardLink(self.links.links, self.config.redis, keys, library, self.clock)
         self.guards = GuardRenewal(
             keys, link, self.board, self.clock,
             hears=lambda: self._hears_supervisor(self.clock.mono_ms()),

@@ -114,8 +114,7 @@ class Worker(Child):
     def _keeper(self, library: ScriptLibrary) -> GuardKeeper:
         """What looks after the leases that jobs take; without any it does nothing."""
         keys = GuardKeys(self.config.prefix)
-        name = f"echomq-pool:{self.config.name}:leases"
-        link = GuardLink(self.links, self.config.redis, keys, library, self.clock, name)
+        link = GuardLink(self.links, self.config.redis, keys, library, self.clock)
         slot, board, clock = self.context.slot, self.board, self.clock
         keeper = GuardKeeper(self.worker_id, slot, keys, link, self.ledger, board, clock, self._send)
         for source in self.sources:

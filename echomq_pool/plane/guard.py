@@ -27,18 +27,16 @@ SCRIPTS = ("lease/guardAcquire", "lease/guardExtend", "lease/guardRelease", "lea
 
 
 class GuardKeys:
-    """The keys of all locks of a prefix.
+    """The keys of all locks of a prefix. One with a hash tag of its own, such as `{bull}`, keeps it: the first counts.
 
     Raises:
-        InputError: a prefix that makes no hash tag.
+        InputError: a prefix that is no plain text.
     """
 
     __slots__ = ("base", "fence")
 
     def __init__(self, prefix: str) -> None:
         check_prefix(prefix)
-        if "{" in prefix or "}" in prefix:
-            raise InputError(f"prefix: expected a text without braces, got {prefix!r}")
         self.base = f"{prefix}:guard:{{{prefix}}}:lock:"
         self.fence = f"{prefix}:guard:{{{prefix}}}:fence"
 
