@@ -6,11 +6,15 @@ const fs = require('node:fs');
 const path = require('node:path');
 const readline = require('node:readline');
 const bullmq = require(process.argv[2]);
+const foreign = [];
 if (process.argv[4]) {
   // Before the first client is made: it takes the texts from these objects.
   const ours = JSON.parse(fs.readFileSync(process.argv[4], 'utf8'));
   const scripts = require(path.join(__dirname, 'node_modules', process.argv[2], 'dist/cjs/scripts'));
-  for (const script of Object.values(scripts)) if (ours[script.name]) script.content = ours[script.name];
+  for (const script of Object.values(scripts)) {
+    if (ours[script.name]) script.content = ours[script.name];
+    else foreign.push(script.name);
+  }
 }
 const connection = { host: '127.0.0.1', port: Number(process.argv[3]), maxRetriesPerRequest: null };
 const store = new (require('ioredis').Redis)(connection);
@@ -111,6 +115,7 @@ const behaviours = {
 };
 
 const verbs = {
+  foreign: async () => foreign,
   version: async () => require(`${process.argv[2]}/package.json`).version,
   add: async (a) => plain(await queue(a).add(a.job, a.data, a.opts)),
   addBulk: async (a) => (await queue(a).addBulk(a.jobs)).map((job) => job.id),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from echomq_pool.redisio.export import export_scripts
 from echomq_pool.redisio.scripts import load_library
 from tests.support.node import Node
 from tests.support.servers import Server
@@ -33,11 +34,18 @@ def lone_server() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def ported(tmp_path_factory: pytest.TempPathFactory, lone_server: Server) -> Iterator[Node]:
-    """BullMQ 6.2.0 with every script of ours in the place of its own; those that we do not have stay its own."""
-    path: Path = tmp_path_factory.mktemp("scripts") / "scripts.json"
-    path.write_text(json.dumps({script.name: script.text.decode() for script in LIBRARY.values()}))
-    node = Node("bullmq-620", lone_server.port, path)
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Our scripts by the names under which BullMQ has its own, as `echomq-pool scripts --out DIR` writes them."""
+    folder = tmp_path_factory.mktemp("scripts")
+    found = {path.stem.rpartition("-")[0]: path.read_text() for path in export_scripts(folder / "lua")}
+    (folder / "scripts.json").write_text(json.dumps(found))
+    return folder / "scripts.json"
+
+
+@pytest.fixture(scope="module")
+def ported(texts: Path, lone_server: Server) -> Iterator[Node]:
+    """BullMQ 6.2.0 with every script of ours in the place of its own."""
+    node = Node("bullmq-620", lone_server.port, texts)
     yield node
     node.close()
 
@@ -134,12 +142,10 @@ def test_everything_else_that_a_queue_can_do(ported: Node, queue_name: str, lone
     assert ported("counts", **at)["delayed"] == 0
 
 
-def test_stalled_jobs_are_recovered(
-    ported: Node, queue_name: str, lone_server: Server, tmp_path: Path
-) -> None:
+def test_stalled_jobs_are_recovered(ported: Node, queue_name: str, lone_server: Server, texts: Path) -> None:
     """promise 4.22"""
     at = EMQ.node(queue_name)
-    doomed = Node("bullmq-620", lone_server.port)
+    doomed = Node("bullmq-620", lone_server.port, texts)
     try:
         doomed("startWorker", **at, behaviour="stuck", opts={"lockDuration": 500, "skipStalledCheck": True})
         job = ported("add", **at, job="held", data={"give": 7}, opts={})
@@ -218,8 +224,21 @@ def test_families_and_their_removal(ported: Node, queue_name: str) -> None:
     assert ported("job", **at, id=kids[2]) is None
 
 
-def test_it_really_was_our_text(ported: Node, lone_server: Server) -> None:
+def test_it_really_was_our_text_and_no_other(ported: Node, lone_server: Server, queue_name: str) -> None:
     """promise 4.22"""
+    assert ported("foreign") == [], "BullMQ has no script that we do not have"
+    if set(USED) - loaded(lone_server):  # the others have run elsewhere
+        test_a_whole_mix_of_jobs(ported, f"{queue_name}-mix", lone_server)
+        test_everything_else_that_a_queue_can_do(ported, f"{queue_name}-else", lone_server)
+    found = loaded(lone_server)
+    assert [name for name in USED if name not in found] == []
     with lone_server.client() as client:
-        found = client.script_exists(*(LIBRARY[name].sha for name in USED))
-    assert [name for name, there in zip(USED, found, strict=True) if not there] == []
+        assert client.info("memory")["number_of_cached_scripts"] == len(found), "and no text of another"
+
+
+def loaded(server: Server) -> set[str]:
+    """Which of our scripts the server has."""
+    names = list(LIBRARY)
+    with server.client() as client:
+        there = client.script_exists(*(LIBRARY[name].sha for name in names))
+    return {name for name, is_there in zip(names, there, strict=True) if is_there}
