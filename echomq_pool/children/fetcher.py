@@ -79,9 +79,9 @@ class Fetcher:
 
     def wants_next(self, source: Source) -> bool:
         """Whether a settling run of `source` is to fetch the next job with it: no other queue is owed its turn."""
-        if not self.open:
+        if not self.open or source.limited is not None:
             return False
-        return source.limited is None and not any(
+        return len(self.sources) == 1 or not any(
             other.opened and other.ready and not other.taking for other in self.sources if other is not source
         )
 

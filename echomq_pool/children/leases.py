@@ -54,7 +54,7 @@ class Lease:
 
     @property
     def key(self) -> Key:
-        return self.job.queue, self.job.id, self.job.token
+        return self.job[:3]
 
 
 @dataclass(slots=True)
@@ -106,8 +106,7 @@ class LeaseBook:
         """Forgets what a worker says it holds no longer."""
         holder = self._holder(settled.worker_id)
         holder.heard_ms = now_ms
-        for queue, job_id, token in settled.jobs:
-            self._forget(holder, (queue, job_id, token))
+        self._forget(holder, [(queue, job_id, token) for queue, job_id, token in settled.jobs])
 
     def down(self, worker_id: str) -> list[Lease]:
         """Forgets a dead worker; returns what it held, oldest first."""
@@ -122,7 +121,7 @@ class LeaseBook:
         """Drops one lease that was lost."""
         holder = self.holders.get(lease.worker_id)
         if holder is not None and holder.leases.get(lease.key) is lease:
-            self._forget(holder, lease.key)
+            self._forget(holder, [lease.key])
             holder.lost.add(lease.key)
 
     def has(self, lease: Lease) -> bool:
@@ -155,7 +154,7 @@ class LeaseBook:
         return self.holders.setdefault(worker_id, Holder(worker_id))
 
     def _enter(self, holder: Holder, job: HeldJob, full: bool) -> Lease | None:
-        key = (job.queue, job.id, job.token)
+        key = job[:3]
         if holder.retold is not None:
             holder.retold.add(key)
         known = holder.leases.get(key)
@@ -164,22 +163,24 @@ class LeaseBook:
             return None
         lease = Lease(job, holder.worker_id, NEVER if full else job.taken_ms)
         holder.leases[key] = lease
-        holder.lost.discard(key)
+        if holder.lost:
+            holder.lost.discard(key)
         self._queues.setdefault(job.queue, {})[key] = lease
         return lease
 
     def _close_retelling(self, holder: Holder) -> None:
         retold, holder.retold = holder.retold or set(), None
         holder.lost &= retold
-        for key in [key for key in holder.leases if key not in retold]:
-            self._forget(holder, key)
+        self._forget(holder, [key for key in holder.leases if key not in retold])
 
-    def _forget(self, holder: Holder, key: Key) -> None:
+    def _forget(self, holder: Holder, keys: list[Key]) -> None:
         if holder.retold is not None:
-            holder.retold.discard(key)
-        holder.lost.discard(key)
-        if holder.leases.pop(key, None) is not None:
-            del self._queues[key[0]][key]
+            holder.retold.difference_update(keys)
+        if holder.lost:
+            holder.lost.difference_update(keys)
+        for key in keys:
+            if holder.leases.pop(key, None) is not None:
+                del self._queues[key[0]][key]
 
 
 def stamp(leases: Iterable[Lease], at_ms: int) -> None:

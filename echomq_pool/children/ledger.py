@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 
 from echomq_pool.children.run import Key, Run
 from echomq_pool.ipc.board import Board
-from echomq_pool.ipc.messages import Held, HeldJob, Message, Settled
+from echomq_pool.ipc.messages import Held, Message, Settled
 
 SETTLED_AFTER_S = 0.005
 RETOLD_AT_ONCE = 200  # jobs per record of a full re-telling
+TOLD_TOGETHER = 200  # settled jobs in a record of held ones, which is cut by the latter when it is too big
 
 
 class Ledger:
@@ -28,8 +29,8 @@ class Ledger:
         self._board = board
         self._send = send
         self._runs: dict[Key, Run] = {}
-        self._held: list[HeldJob] = []
-        self._settled: list[list[str]] = []
+        self._held: list[Run] = []
+        self._settled: list[Key] = []
         self._flush_soon: asyncio.Handle | None = None
 
     def __len__(self) -> int:
@@ -53,28 +54,28 @@ class Ledger:
             if self._flush_soon is not None:
                 self._flush_soon.cancel()
             self._flush_soon = asyncio.get_running_loop().call_soon(self.flush)
-        self._held.append(run.held())
-        self._mark()
+        self._held.append(run)
 
     def drop(self, run: Run) -> None:
         """A job is ours no longer."""
         del self._runs[run.key]
-        self._settled.append(list(run.key))
+        self._settled.append(run.key)
         if self._flush_soon is None:
             self._flush_soon = asyncio.get_running_loop().call_later(SETTLED_AFTER_S, self.flush)
-        self._mark()
 
     def flush(self) -> None:
-        """Tells what is not yet told."""
+        """Tells what is not yet told, on the board how many jobs run."""
+        self._board.set_busy(self._slot, len(self._runs))
         if self._flush_soon is not None:
             self._flush_soon.cancel()
             self._flush_soon = None
-        if self._settled:
-            settled, self._settled = self._settled, []
+        settled, self._settled = self._settled, []
+        held, self._held = self._held, []
+        if settled and (not held or len(settled) > TOLD_TOGETHER):
             self._send(Settled(self._worker_id, settled))
-        if self._held:
-            held, self._held = self._held, []
-            self._send(Held(self._worker_id, held))
+            settled = []
+        if held:
+            self._send(Held(self._worker_id, [run.held() for run in held], settled=settled))
 
     def retell(self) -> None:
         """Tells everything from the beginning, to a lock manager that has just started."""
@@ -90,6 +91,3 @@ class Ledger:
         """Puts the earliest time limit on the board: the supervisor's net when this loop is stuck."""
         limits = [run.deadline_ms for run in self._runs.values() if run.deadline_ms and not run.settling]
         self._board.set_deadline(self._slot, min(limits, default=0))
-
-    def _mark(self) -> None:
-        self._board.set_busy(self._slot, len(self._runs))

@@ -109,10 +109,7 @@ class LockManager(Child):
             case Held():
                 self._held(message)
             case Settled():
-                for queue, job_id, token in message.jobs:
-                    self.suspects.pop((queue, job_id, token), None)
-                if not self.undertaker.knows(message.worker_id):
-                    self.book.settle(message, self.clock.mono_ms())
+                self._settled(message)
             case Guards():
                 if not self.undertaker.knows(message.worker_id):
                     self.guards.told(message)
@@ -194,23 +191,34 @@ class LockManager(Child):
         beat = self.board.beat_ms(0)
         return not beat or now - beat < self.config.supervisor.hang_timeout_ms
 
+    def _settled(self, settled: Settled) -> None:
+        if self.suspects:
+            for queue, job_id, token in settled.jobs:
+                self.suspects.pop((queue, job_id, token), None)
+        if not self.undertaker.knows(settled.worker_id):
+            self.book.settle(settled, self.clock.mono_ms())
+
     def _held(self, held: Held) -> None:
+        if held.settled:
+            self._settled(Settled(held.worker_id, held.settled))
         if self.undertaker.knows(held.worker_id):
             return
-        now = self.clock.mono_ms()
-        for lease in self.book.hold(held, now):
-            if lease.job.queue in self.planes and (held.full or self._is_late(lease)):
-                self.urgent.add(lease.job.queue)
+        new = self.book.hold(held, self.clock.mono_ms())
+        if not new:
+            return
+        oldest_ms = min(lease.job.taken_ms for lease in new)  # asked once per record, not for each lease
+        for queue in {lease.job.queue for lease in new}:
+            if queue in self.planes and (held.full or self._is_late(held.worker_id, queue, oldest_ms)):
+                self.urgent.add(queue)
                 self.wake.set()
 
-    def _is_late(self, lease: Lease) -> bool:
+    def _is_late(self, worker_id: str, queue: str, taken_ms: int) -> bool:
         """Told so late that its worker already takes the board's word to be about this lease too."""
-        queue = lease.job.queue
-        holder = self.book.holders[lease.worker_id]
+        holder = self.book.holders[worker_id]
         if holder.slot is None:
             return False
         word = self.board.renewed_ms(holder.slot, self.index[queue])
-        return lease.job.taken_ms + self.ticks.tick_ms[queue] <= word
+        return taken_ms + self.ticks.tick_ms[queue] <= word
 
     def _link_state(self, queues: list[str], state: LinkState) -> None:
         self.send(self.links.linked())

@@ -123,15 +123,22 @@ class QueueEvents(Child):
             self.board.set_position(self.places[index], *self.read_to[index])
 
     def _sift(self, queue: str, entries: list[Any]) -> list[Event]:
-        """Counts all, and decodes those that somebody waits for: most of a busy queue's are only counted."""
+        """Counts all, and decodes those that somebody waits for: most of a busy queue's are only counted.
+
+        A busy queue writes three for each job, so they are counted as they came, and a name is read once per batch.
+        """
+        raw_names = [
+            flat[1] if flat and flat[0] == b"event" else name_of(flat).encode() for _, flat in entries
+        ]
+        tally = Counter(raw_names)
+        names = {raw: raw.decode(errors="replace") for raw in tally}
+        heard = {raw for raw, name in names.items() if name == CANCEL_EVENT or self.hooks.wants_name(name)}
         counts = self.counts[queue]
-        wanted: list[Event] = []
-        for entry_id, flat in entries:
-            name = name_of(flat)
-            if name == CANCEL_EVENT or self.hooks.wants_name(name):
-                wanted.append(decode(queue, entry_id, flat))
-            else:
-                counts[name] += 1
+        for raw in names.keys() - heard:
+            counts[names[raw]] += tally[raw]
+        wanted = [
+            decode(queue, *entry) for raw, entry in zip(raw_names, entries, strict=True) if raw in heard
+        ]
         self._take_note(wanted)
         return wanted
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from echomq_pool.api.job import Job
 from echomq_pool.children.outcome import Outcome
@@ -58,24 +58,15 @@ class Run:
     started_ms: int = 0
     alone: bool = False  # it has stalled once: nobody may run beside it
     inside: bool = False  # past the gate
+    key: Key = field(init=False)
 
-    @property
-    def key(self) -> Key:
-        return self.source.name, self.record.id, self.token
+    def __post_init__(self) -> None:
+        self.key = (self.source.name, self.record.id, self.token)
 
     def held(self) -> HeldJob:
         """The lease as the lock manager must know it."""
         record = self.record
+        settling = (record.attempts, record.backoff, record.lifo) if record.opts else (0, None, False)
         return HeldJob(
-            queue=self.source.name,
-            id=record.id,
-            token=self.token,
-            ats=record.ats,
-            atm=record.atm,
-            attempts=record.attempts,
-            backoff=record.backoff,
-            lifo=record.lifo,
-            taken_ms=self.taken_ms,
-            deadline_ms=self.deadline_ms,
-            name=record.name,
+            *self.key, record.ats, record.atm, *settling, self.taken_ms, self.deadline_ms, record.name
         )

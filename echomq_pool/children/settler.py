@@ -38,6 +38,8 @@ class Settler:
         """
         run.settling = True
         try:
+            if outcome.fate is Fate.DONE:
+                return await self._complete(run, outcome, fetch)
             return await self._write(run, outcome, fetch)
         except JobError as refusal:
             self._count("lost", run)
@@ -56,8 +58,6 @@ class Settler:
         return limited_ms
 
     async def _write(self, run: Run, outcome: Outcome, fetch: bool) -> Next:
-        if outcome.fate is Fate.DONE:
-            return await self._complete(run, outcome, fetch)
         if outcome.fate is Fate.MOVED:
             self._count("moved", run)
             return None

@@ -115,9 +115,30 @@ class Slots:
 
     async def _carry(self, run: Run) -> Outcome | None:
         """Everything between take and settlement. None: the job is to be left alone."""
-        record = run.record
-        if record.rjk is not None and not await self._produce_next(run):
+        if run.record.rjk is not None and not await self._produce_next(run):
             return None
+        barred = self._barred(run)
+        if barred is not None:
+            return barred
+        if run.alone:
+            await self._emptied(run)
+        if run.ended_by:
+            return _judged(run, CANCELLED)
+        future = self._start(run)
+        try:
+            return _judged(run, await future)
+        except asyncio.CancelledError:
+            if not future.cancelled():
+                raise  # not the job: this slot is being cancelled
+            return _judged(run, CANCELLED)
+        finally:
+            self._metrics.observe(
+                f"duration|{run.source.name}", (self._clock.mono_ms() - run.started_ms) / 1000
+            )
+
+    def _barred(self, run: Run) -> Outcome | None:
+        """The end of a job that must not be started; None: it may, and counts as running."""
+        record = run.record
         if record.defa is not None:
             return failed(record.defa, final=True)
         try:
@@ -127,11 +148,7 @@ class Slots:
         # A job that has stalled once may be what kills its process: alone in it, it convicts nobody else.
         run.alone = record.stc > 0
         run.inside = self._gate.enter(run.alone)
-        if not run.inside:
-            return CANCELLED
-        if run.alone:
-            await self._emptied(run)
-        return _judged(run, CANCELLED if run.ended_by else await self._process(run))
+        return None if run.inside else CANCELLED
 
     async def _emptied(self, run: Run) -> None:
         """What was being taken when `run` came in would be convicted with it: it goes back first."""
@@ -139,7 +156,7 @@ class Slots:
         while not run.ended_by and (len(self._ledger) > 1 or any(s.taking for s in self.fetcher.sources)):  # noqa: ASYNC110
             await asyncio.sleep(EMPTIED_LOOK_S)
 
-    async def _process(self, run: Run) -> Outcome:
+    def _start(self, run: Run) -> asyncio.Future[Outcome]:
         run.started_ms = self._clock.mono_ms()
         if run.limit_ms:
             run.deadline_ms = run.started_ms + run.limit_ms
@@ -147,15 +164,7 @@ class Slots:
         run.future = self._executor.start(run.job)
         if run.limit_ms:
             self._watch.add(run)
-        try:
-            return await run.future
-        except asyncio.CancelledError:
-            if not run.future.cancelled():
-                raise  # not the job: this slot is being cancelled
-            return CANCELLED
-        finally:
-            seconds = (self._clock.mono_ms() - run.started_ms) / 1000
-            self._metrics.observe(f"duration|{run.source.name}", seconds)
+        return run.future
 
     async def _produce_next(self, run: Run) -> bool:
         """Makes the next occurrence of a scheduler's job. False: it cannot be made, and the job must not run now.

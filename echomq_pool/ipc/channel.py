@@ -56,7 +56,7 @@ class ProtocolError(PoolError):
     """A record that is no message of this version, or a message that fits no record."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Frame:
     """One received record. `raw` is the whole of it, ready to be forwarded."""
 
@@ -174,7 +174,7 @@ class Channel:
         frames: list[Frame] = []
         while len(frames) < limit and not self.closed:
             try:
-                size, _, flags, _ = self.sock.recvmsg_into([_buffer])
+                size = self.sock.recv_into(_buffer, 0, socket.MSG_TRUNC)  # the record's size, cut or not
             except BlockingIOError:
                 break
             except (ConnectionResetError, InterruptedError):
@@ -185,7 +185,7 @@ class Channel:
                 break
             if size == 0:
                 self.closed = True
-            elif flags & socket.MSG_TRUNC:
+            elif size > READ_BUFFER:
                 self._refuse(f"a record of more than {READ_BUFFER} bytes was cut")
             else:
                 self._append(frames, bytes(memoryview(_buffer)[:size]))
@@ -277,10 +277,11 @@ def _encode(message: Message) -> Iterator[tuple[int, bytes]]:
 
 def _halves(message: Any) -> tuple[Any, Any]:
     middle = len(message.jobs) // 2
-    first = replace(message, jobs=message.jobs[:middle])
-    if isinstance(first, Held) and first.end:
-        first = replace(first, end=False)  # the mark closes the last record of a re-telling
-    return first, replace(message, jobs=message.jobs[middle:])
+    first, second = replace(message, jobs=message.jobs[:middle]), replace(message, jobs=message.jobs[middle:])
+    if isinstance(message, Held):
+        # The mark closes the last record of a re-telling; what was settled was so before any of these jobs was held.
+        return replace(first, end=False), replace(second, settled=[])
+    return first, second
 
 
 def _fitted(message: Message, body: bytes) -> bytes:
@@ -303,11 +304,11 @@ def _dumps(row: list[Any]) -> bytes:
     try:
         return orjson.dumps(row, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:  # lone surrogates, integers past 64 bits: stdlib writes both
-        return json.dumps(row, separators=(",", ":")).encode()
+        return json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def _loads(body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except ValueError:
-        return json.loads(body)
+        return json.loads(body.decode("utf-8", "surrogatepass"))

@@ -13,9 +13,10 @@ the rest by kind and slot alone:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 
 class Kind(IntEnum):
@@ -200,9 +201,12 @@ class Recovered:
     jobs: list[list[Any]]  # [queue, job id, held for ms, "wait" | "failed" | "delayed"]
 
 
-@dataclass(frozen=True, slots=True)
-class HeldJob:
-    """One lease as the lock manager must know it: how to renew it, and how to settle it without its worker."""
+class HeldJob(NamedTuple):
+    """One lease as the lock manager must know it: how to renew it, and how to settle it without its worker.
+
+    A tuple, since one is made on either side for every job: 0.5 µs, where a frozen dataclass takes 3. The first three
+    fields are the key of the lease.
+    """
 
     queue: str
     id: str
@@ -219,13 +223,17 @@ class HeldJob:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Jobs taken in this turn of the loop, told before their user code starts. `end` closes a full re-telling."""
+    """Jobs taken in this turn of the loop, told before their user code starts. `end` closes a full re-telling.
+
+    `settled` is what a `Settled` just before it would say: a busy worker needs one record for a turn, not two.
+    """
 
     kind: ClassVar[Kind] = Kind.HELD
     worker_id: str
     jobs: list[HeldJob]
     full: bool = False
     end: bool = False
+    settled: Sequence[Sequence[str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +242,7 @@ class Settled:
 
     kind: ClassVar[Kind] = Kind.SETTLED
     worker_id: str
-    jobs: list[list[str]]
+    jobs: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,17 +309,17 @@ _BY_KIND: dict[Kind, type[Any]] = {
 }  # fmt: skip
 
 
-# `fields` builds its tuple anew at every call, and rows are made for every job.
+# `fields` builds its tuple anew at every call.
 _FIELDS: dict[type[Any], tuple[str, ...]] = {
-    cls: tuple(field.name for field in fields(cls)) for cls in (*_BY_KIND.values(), HeldJob)
+    cls: tuple(f.name for f in fields(cls)) for cls in _BY_KIND.values()
 }
 
 
-def to_row(message: Message | HeldJob) -> list[Any]:
+def to_row(message: Message) -> list[Any]:
     """The JSON-able body of a message: its fields in order, held jobs as rows of their own."""
     row = [getattr(message, name) for name in _FIELDS[type(message)]]
     if isinstance(message, Held):
-        row[1] = [to_row(job) for job in message.jobs]
+        row[1] = [[*job] for job in message.jobs]
     return row
 
 
@@ -322,6 +330,6 @@ def from_row(kind: Kind, row: list[Any]) -> Message:
         TypeError: the row does not fit the kind (a sender of another version).
     """
     if kind is Kind.HELD:
-        row = [row[0], [HeldJob(*job) for job in row[1]], *row[2:]]
+        row = [row[0], [HeldJob._make(job) for job in row[1]], *row[2:]]
     message: Message = _BY_KIND[kind](*row)
     return message

@@ -86,12 +86,22 @@ def parse(text: object) -> BrandedId:
     """
     if not isinstance(text, str) or not _SHAPE.fullmatch(text):
         raise InputError(f"id: expected three capitals and eleven letters or digits, got {text!r}")
-    value = 0
-    for letter in text[3:]:
-        value = value * 62 + _DIGITS[letter]
+    value = _number(text)
     if value > LARGEST:
         raise InputError(f"id: {text!r} is beyond the largest number, 2^63 - 1")
     return BrandedId(text[:3], value)
+
+
+def unix_ms(text: str) -> int:
+    """When an id that was read from a queue was made; a third of the cost of `parse`, which refuses what is none."""
+    return (_number(text) >> 22) + EPOCH_MS
+
+
+def _number(text: str) -> int:
+    value = 0
+    for letter in text[3:]:
+        value = value * 62 + _DIGITS[letter]
+    return value
 
 
 def check(text: object) -> str:

@@ -63,7 +63,7 @@ class JobRecord:
         pairs = flat.items() if isinstance(flat, Mapping) else zip(flat[::2], flat[1::2], strict=False)
         legacy: int | None = None
         for key, value in pairs:
-            found = _READERS.get(key if isinstance(key, bytes) else _bytes(key))
+            found = READERS.get(key if isinstance(key, bytes) else _bytes(key))
             if found is not None:
                 setattr(job, found[0], found[1](value if isinstance(value, bytes) else _bytes(value)))
             elif key in _LEGACY_ATTEMPTS:
@@ -76,12 +76,15 @@ class JobRecord:
     @property
     def attempts(self) -> int:
         """How often the job may be tried; 0 behaves as 1."""
-        return int(number(self.opts.get("attempts")))
+        attempts = self.opts.get("attempts")
+        return attempts if attempts.__class__ is int else int(number(attempts))
 
     @property
     def backoff(self) -> dict[str, Any] | None:
         """`{type, delay, jitter?}`; a bare number is a fixed delay."""
         backoff = self.opts.get("backoff")
+        if backoff is None:
+            return None
         if isinstance(backoff, int | float) and not isinstance(backoff, bool):
             return {"type": "fixed", "delay": backoff}
         return backoff if isinstance(backoff, dict) else None
@@ -118,6 +121,8 @@ def encode_opts(opts: Mapping[str, Any]) -> dict[str, Any]:
 
 def decode_opts(text: Raw | None) -> dict[str, Any]:
     """Options from the hash's JSON, with long names."""
+    if text == b"{}":
+        return {}
     value = _json(text, {})
     return long_opts(value) if isinstance(value, dict) else {}
 
@@ -220,7 +225,7 @@ def _quick(job_id: str, flat: Sequence[Raw] | Mapping[Raw, Raw]) -> JobRecord | 
 
 
 _LEGACY_ATTEMPTS = (b"attemptsMade", "attemptsMade")
-_READERS: dict[bytes, tuple[str, Callable[[bytes], Any]]] = {
+READERS: dict[bytes, tuple[str, Callable[[bytes], Any]]] = {
     b"name": ("name", codec.to_text),
     b"data": ("data", _data),
     b"opts": ("opts", decode_opts),
@@ -243,7 +248,7 @@ _READERS: dict[bytes, tuple[str, Callable[[bytes], Any]]] = {
     b"stacktrace": ("stacktrace", _strings),
     b"pb": ("processed_by", _optional),
 }
-_QUICK_READERS = _READERS | {
+_QUICK_READERS = READERS | {
     b"name": ("name", bytes.decode),
     b"timestamp": ("timestamp", int),
     b"delay": ("delay", float),

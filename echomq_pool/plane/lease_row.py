@@ -11,7 +11,7 @@ import msgpack
 from echomq_pool.errors import InputError
 from echomq_pool.plane import branded, codec
 from echomq_pool.plane.base import Taken
-from echomq_pool.plane.job_record import JobRecord, encode_opts, number
+from echomq_pool.plane.job_record import READERS, JobRecord, encode_opts, number
 
 _packer = msgpack.Packer(use_bin_type=False, autoreset=True)
 
@@ -22,21 +22,21 @@ def record(job_id: str, flat: Sequence[bytes]) -> JobRecord:
     `ats` is the token. `atm` counts the deliveries of the present budget that are over: for a job in hand, those
     before this one.
     """
-    renamed: list[bytes] = []
+    job = JobRecord(job_id)
     spent, active, group = 0, False, b""
-    for field, value in zip(flat[::2], flat[1::2], strict=False):
-        name = _NAMES.get(field)
-        if name is not None:
-            renamed += (name, value)
+    fields = iter(flat)
+    for field, value in zip(fields, fields, strict=False):
+        reader = _READERS.get(field)
+        if reader is not None:
+            setattr(job, reader[0], reader[1](value))
         elif field == b"state":
             active = value == b"active"
         elif field == b"budget_base":
             spent = int(number(value))
         elif field == b"group":
             group = value
-    job = JobRecord.from_flat(job_id, renamed)
     job.atm = max(0, job.ats - spent - active)
-    job.timestamp = job.timestamp or branded.parse(job_id).unix_ms
+    job.timestamp = job.timestamp or branded.unix_ms(job_id)
     if group:
         job.opts["group"] = codec.to_text(group)
     return job
@@ -57,6 +57,7 @@ _NAMES = {
     b"owner": b"pb",
     b"repeat": b"rjk",
 }
+_READERS = {field: READERS[name] for field, name in _NAMES.items()}
 
 
 def taken(job_id: Any, flat: Sequence[bytes]) -> Taken:

@@ -51,7 +51,7 @@ ABANDON_MS = 5_000  # after the stop deadline; the tree itself is through with e
 QUIETED = ("stalled_checker", "job_scheduler")  # besides the workers: they start nothing new either
 ASKED_FOR = {"scale": Why.SCALE, "reload": Why.RELOAD, "recycle": Why.RECYCLE, "memory": Why.MEMORY}
 
-Callback = Callable[[int], None]
+FORWARDED = object()  # what a callback returns that has passed frames on and done nothing else
 
 
 class Supervisor:
@@ -115,12 +115,19 @@ class Supervisor:
         try:
             self.perform(self.tree.start(self.now()))
             while self.finished is None and not self._abandoned():
-                for key, events in self.selector.select(self._patience()):
-                    key.data(events)
+                self._serve(self._due_ms())
                 self._on_time(self.now())
             return self._exit_code(self.finished or Finished("stopped"))
         finally:
             self._close()
+
+    def _serve(self, due_ms: int) -> None:
+        """Waits and serves until something is due, or may be: forwarded frames alone change nothing."""
+        forwarded = True
+        while forwarded:
+            ready = self.selector.select(max(0, due_ms - self.now()) / 1000)
+            acted = [key.data(events) is not FORWARDED for key, events in ready]
+            forwarded = not any(acted) and self.now() < due_ms
 
     def _abandoned(self) -> bool:
         """Past everything that a stop may take: what SIGKILL has not ended by now hangs in the kernel."""
@@ -154,14 +161,13 @@ class Supervisor:
         self.selector.close()
         self.inbox.close()
 
-    def _patience(self) -> float:
-        """Seconds until something is due. The own beat is always due some time: it shows that this loop turns."""
+    def _due_ms(self) -> int:
+        """When something is due. The own beat is always due some time: it shows that this loop turns."""
         beat = self.now() + self.config.supervisor.hang_timeout_ms // 4
         tell = self.tree_told_ms + TELL_TREE_MS if self.changed else None
-        closing = self.tree.closing_ms
-        end = None if closing is None else closing + ABANDON_MS
+        end = None if self.tree.closing_ms is None else self.tree.closing_ms + ABANDON_MS
         times = [beat, tell, end, self.tree.next_deadline(), self.guard.next_ms(), self.desk.next_ms()]
-        return max(0, min(t for t in times if t is not None) - self.now()) / 1000
+        return min(t for t in times if t is not None)
 
     def _on_time(self, now: int) -> None:
         self.board.beat(0, now)
@@ -281,20 +287,16 @@ class Supervisor:
 
     # --- frames ------------------------------------------------------------------------------------------
 
-    def _ready(self, member: Member, events: int) -> None:
+    def _ready(self, member: Member, events: int) -> object:
         if events & selectors.EVENT_WRITE:
             member.channel.flush()
             self._watch_writable(member)
-        if events & selectors.EVENT_READ:
-            self._receive(member)
-
-    def _receive(self, member: Member) -> int:
-        frames = member.channel.receive()
-        for frame in frames:
-            self.frames.take(member, frame)
+        if not events & selectors.EVENT_READ:
+            return FORWARDED
+        acted = [self.frames.take(member, frame) for frame in member.channel.receive()]
         if member.channel.closed:
             self._unwatch(member)
-        return len(frames)
+        return None if any(acted) or member.channel.closed else FORWARDED
 
     # --- deaths --------------------------------------------------------------------------------------------
 
@@ -315,8 +317,9 @@ class Supervisor:
         if member is None:
             return
         kill_group(pid)
-        while not member.channel.closed and self._receive(member):
-            pass
+        while not member.channel.closed and (frames := member.channel.receive()):
+            for frame in frames:
+                self.frames.take(member, frame)
 
     def _dead(self, member: Member, end: WaitStatus) -> None:
         reason = judge(end, member.evidence(self.oom.rose() if end.signum == signal.SIGKILL else False))
@@ -346,12 +349,14 @@ class Supervisor:
 
     def _watch_writable(self, member: Member) -> None:
         """The socket is watched for writing exactly while something waits in its outbox."""
+        if bool(member.channel.pending) is member.writing:
+            return  # as nearly always: the selector need not be asked
         key = self.selector.get_map().get(member.channel.fileno()) if not member.channel.closed else None
         if key is None:
             return
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if member.channel.pending else 0)
-        if key.events != wanted:
-            self.selector.modify(member.channel, wanted, key.data)
+        member.writing = not member.writing
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if member.writing else 0)
+        self.selector.modify(member.channel, wanted, key.data)
 
     def _unwatch(self, member: Member) -> None:
         fd = member.channel.fileno()

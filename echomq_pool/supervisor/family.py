@@ -38,6 +38,7 @@ class Member:
     why: Why | None = None
     bye: str | None = None
     abort_ms: int = 0  # SIGABRT was sent then; SIGKILL follows
+    writing: bool = False  # its socket is watched for writing: something waits in the outbox
 
     @property
     def id(self) -> str:
@@ -74,12 +75,18 @@ class Family:
         self.buried: dict[str, Down] = {}  # dead workers that the lock manager has not dealt with yet
         self._board = board
         self._taken: set[int] = {0}
+        self._named: dict[str, Member | None] = {}  # what `named` has found; every forwarded frame asks
 
     def __iter__(self) -> Iterator[Member]:
         return iter(list(self.members.values()))
 
     def add(self, member: Member) -> None:
         self.members[member.handle] = member
+
+    def acked(self, member: Member, ready: Ready) -> None:
+        """It is up."""
+        member.ready = ready
+        self._named.clear()
 
     def take_slot(self) -> int | None:
         """The lowest free place, None when the board is full."""
@@ -103,8 +110,10 @@ class Family:
 
     def named(self, name: str) -> Member | None:
         """The newest member of that id that has acked."""
-        found = [m for m in self.members.values() if m.id == name and m.ready is not None]
-        return found[-1] if found else None
+        if name not in self._named:
+            found = [m for m in self.members.values() if m.id == name and m.ready is not None]
+            self._named[name] = found[-1] if found else None
+        return self._named[name]
 
     def workers(self) -> list[Member]:
         """Those that run jobs: they said so in their ack."""
@@ -113,6 +122,7 @@ class Family:
     def remove(self, member: Member, down: Down | None) -> None:
         """A dead member leaves. Its slot is free at once unless the lock manager may still write there."""
         self.members.pop(member.handle, None)
+        self._named.clear()
         if down is None:
             self.free_slot(member.slot)
         else:

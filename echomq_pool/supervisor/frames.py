@@ -56,15 +56,16 @@ class Frames:
     def __init__(self, root: Hearer) -> None:
         self._root = root
 
-    def take(self, member: Member, frame: Frame) -> None:
-        """Passes the frame on, or acts on it. One that cannot be read is logged and forgotten."""
+    def take(self, member: Member, frame: Frame) -> bool:
+        """Passes the frame on (False), or acts on it (True). One that cannot be read is logged and forgotten."""
         if frame.kind in FORWARDED:
             self._root.switchboard.forward(frame)
-            return
+            return False
         try:
             self._hear(member, frame.message())
         except ProtocolError as error:
             log.error("%s sent a frame that cannot be read: %s", member.id, error)
+        return True
 
     def _hear(self, member: Member, message: Message) -> None:
         root = self._root
@@ -93,7 +94,7 @@ class Frames:
 
     def _ready(self, member: Member, ready: Ready) -> None:
         root = self._root
-        member.ready = ready
+        root.family.acked(member, ready)
         log.debug("%s is ready (pid %d) %s", member.id, member.pid, ready.info)
         if member.id == LOCK_MANAGER:
             root.switchboard.introduce(member)

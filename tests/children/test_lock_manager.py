@@ -80,7 +80,7 @@ async def test_ten_thousand_leases_are_one_call_and_one_more_needs_a_second(stag
     worker = stage.worker()
     stage.add()
     (job,) = await worker.take()
-    many = [replace(job, id=f"x{i}") for i in range(9_999)]
+    many = [job._replace(id=f"x{i}") for i in range(9_999)]
     calls: list[int] = []
     extend = stage.child.planes[job.queue].extend
 
@@ -93,7 +93,7 @@ async def test_ten_thousand_leases_are_one_call_and_one_more_needs_a_second(stag
     stage.tell(Held(worker.id, [job, *many], full=True, end=True))
     await eventually_async(lambda: calls)
     assert calls == [10_000]
-    stage.tell(Held(worker.id, [job, *many, replace(job, id="y")], full=True, end=True))
+    stage.tell(Held(worker.id, [job, *many, job._replace(id="y")], full=True, end=True))
     await eventually_async(lambda: len(calls) >= 3)
     assert sorted(calls[1:3]) == [1, 10_000]
 
@@ -234,7 +234,7 @@ async def test_what_is_held_on_a_queue_that_a_reload_removed_harms_nobody(stage:
     stage.add()
     worker = stage.worker()
     (job,) = await worker.take()
-    stage.tell(Held(worker.id, [job, replace(job, queue="removed", id="x")], full=True, end=True))
+    stage.tell(Held(worker.id, [job, job._replace(queue="removed", id="x")], full=True, end=True))
     await eventually_async(lambda: stage.board.renewed_ms(worker.slot, 0))
     assert len(stage.child.book) == 2
     assert stage.lock_ttl(job.id) > 0

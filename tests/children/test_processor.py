@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import json
+import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,3 +117,63 @@ def test_reasons_are_sentences_and_long_texts_are_cut() -> None:
     assert shortened.endswith("b")
     assert len(shortened) <= 200
     json.dumps(shortened)
+
+
+def _looks_up(key: str) -> str:
+    found: dict[str, str] = {}
+    return found[key]
+
+
+def _fails_for_a_reason() -> None:
+    try:
+        _looks_up("a")
+    except KeyError as error:
+        raise ValueError("no a") from error
+
+
+def _hides_the_reason() -> None:
+    try:
+        _looks_up("a")
+    except KeyError:
+        raise ValueError("no a") from None
+
+
+def _adds_a_note() -> None:
+    error = ValueError("no a")
+    error.add_note("asked for by b")
+    raise error
+
+
+def _never_ends(n: int = 0) -> Any:
+    return _never_ends(n + 1)
+
+
+def _raises_several() -> None:
+    raise ExceptionGroup("both", [ValueError(1), TypeError(2)])
+
+
+def _does_not_parse() -> None:
+    compile("a b", "<given>", "exec")
+
+
+@pytest.mark.parametrize(
+    "fails",
+    [
+        lambda: _looks_up("b"),
+        _fails_for_a_reason,
+        _hides_the_reason,
+        _adds_a_note,
+        _never_ends,
+        _raises_several,
+        _does_not_parse,
+    ],
+)
+def test_a_remembered_stack_reads_as_the_standard_library_writes_it(fails: Callable[[], object]) -> None:
+    """Twice: made the first time, remembered the second."""
+    for _ in range(2):
+        with pytest.raises(Exception) as caught:
+            fails()
+        error = caught.value
+        assert error.__traceback__ is not None
+        written = "".join(traceback.format_exception(type(error), error, error.__traceback__.tb_next))
+        assert trace_of(error) == cut(written.rstrip(), MAX_TRACE)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from echomq_pool.plane import job_record
 from echomq_pool.plane.job_record import JobRecord
 
-NAMES = st.sampled_from([*job_record._READERS, b"attemptsMade", b"of-another-version"])
+NAMES = st.sampled_from([*job_record.READERS, b"attemptsMade", b"of-another-version"])
 NUMBERS = st.integers(-(2**70), 2**70).map(lambda n: str(n).encode())
 ODD = [
     b"",

@@ -135,6 +135,16 @@ def test_only_the_last_record_of_a_retelling_carries_its_end_mark(ends: tuple[Ch
     assert all(p.full for p in parts if isinstance(p, Held))
 
 
+def test_what_was_settled_is_told_once_before_what_is_held(ends: tuple[Channel, Channel]) -> None:
+    """law 9: a job that comes back under its old token would else be forgotten in the middle of its run."""
+    here, there = ends
+    settled = [["q", "1", "t"], ["q", "2", "t"]]
+    here.send(Held("w", [job(n, 200) for n in range(2_000)], settled=settled))
+    parts = [f.message() for f in drain(here, there)]
+    assert len(parts) > 1
+    assert [p.settled for p in parts if isinstance(p, Held)] == [settled] + [[]] * (len(parts) - 1)
+
+
 def test_a_text_too_long_for_any_record_is_cut(ends: tuple[Channel, Channel]) -> None:
     here, there = ends
     here.send(Failed("boom", "x" * 1_000_000))

@@ -230,11 +230,11 @@ class Hub:
                         self._renew(client, group.lock_duration_ms, group.tick_ms)
 
     def _hear(self, message: Message) -> None:
+        if isinstance(message, Held | Settled):
+            for row in message.settled if isinstance(message, Held) else message.jobs:
+                self.held.pop((row[0], row[1], row[2]), None)
         if isinstance(message, Held):
             self.held.update({(job.queue, job.id, job.token): job for job in message.jobs})
-        elif isinstance(message, Settled):
-            for row in message.jobs:
-                self.held.pop((row[0], row[1], row[2]), None)
         self.heard.append(message)
 
     def _renew(self, client: redis.Redis, duration_ms: int, tick_ms: int) -> None:

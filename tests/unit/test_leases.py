@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -320,6 +318,6 @@ def test_a_changed_held_job_is_taken_over() -> None:
     """law 9: a re-telling may bring a new time limit; the lease stays the same."""
     book = book_of(held_job("a"))
     lease = book.find("orders", "a")[0]
-    book.hold(Held("w", [replace(held_job("a"), deadline_ms=77)]), 1)
+    book.hold(Held("w", [held_job("a")._replace(deadline_ms=77)]), 1)
     assert book.has(lease)
     assert lease.job.deadline_ms == 77
