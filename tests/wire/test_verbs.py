@@ -39,6 +39,10 @@ VERBS: dict[str, tuple[Ask, Tell]] = {
         lambda s: s.of_queue("clean", 0, 0, "prioritized"),
     ),
     "obliterate": (lambda q: q.obliterate(), lambda s: s.of_queue("obliterate")),
+    "obliterate by force": (
+        lambda q: q.obliterate(force=True),
+        lambda s: s.of_queue("obliterate", {"force": True}),
+    ),
     "retryJobs failed": (lambda q: q.retry_jobs(count=1), lambda s: s.of_queue("retryJobs", {"count": 1})),
     "retryJobs completed": (
         lambda q: q.retry_jobs("completed"),
@@ -141,7 +145,7 @@ VERBS: dict[str, tuple[Ask, Tell]] = {
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_leaves_the_same_keys_behind_on_either_side(sides: tuple[Side, Side], verb: str) -> None:
-    """law 12"""
+    """law 12; case C108"""
     ask, tell = VERBS[verb]
     one, other = sides
     before = one.dump()

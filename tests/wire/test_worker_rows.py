@@ -204,6 +204,24 @@ def test_finished_jobs_are_kept_as_the_worker_of_either_side_says(twins: tuple[S
                 assert side.theirs("counts")["completed"] == 2
 
 
+def test_what_is_too_old_goes_when_another_of_its_kind_finishes(twins: tuple[Side, Side]) -> None:
+    """case C136: as BullMQ, age is looked at by the next job that ends the same way; `clean` looks at once."""
+    theirs, ours = twins
+    theirs.node_worker(removeOnComplete={"age": 60}, removeOnFail={"age": 60})
+    keep: dict[str, Any] = {"remove_on_complete": {"age": 60}, "remove_on_fail": {"age": 60}}
+    with ours.worker(**keep):
+        for side in twins:
+            with side.ours() as queue, side.client() as store:
+                old = end_of(side, {"do": "fail"}, "failed")["id"]
+                store.zadd(side.keys.key("failed"), {old: 1})
+                end_of(side, {"give": 1})
+                assert queue.get_state(old) == "failed", "only a failure looks at failures"
+                young = end_of(side, {"do": "fail"}, "failed")["id"]
+                assert queue.get_state(old) == "unknown"
+                store.zadd(side.keys.key("failed"), {young: 1})
+                assert queue.clean(60_000, 0, "failed") == [young]
+
+
 def test_finished_jobs_are_counted_for_the_other_side_to_read(twins: tuple[Side, Side]) -> None:
     """BullMQ's `metrics`"""
     theirs, ours = twins
