@@ -31,8 +31,8 @@ from echomq_pool.redisio.state import LinkState
 log = logging.getLogger("echomq.queue_events")
 
 BLOCK_MS = 10_000
-GATHER_S = 0.02  # before the next read: events of a busy queue come by the batch, not one by one
-BATCH = 500  # entries per stream and read
+GATHER_S = 0.05  # before the next read: events of a busy queue come by the batch, not one by one
+BATCH = 1_000  # entries per stream and read
 UNDELIVERED_BATCHES = 64  # read ahead of slow hooks; then reading waits, and the server keeps the rest
 TELL_AFTER_S = 1.0
 RETRY_S = 0.1
@@ -107,7 +107,7 @@ class QueueEvents(Child):
             index = self.index_of[bytes(stream)]
             self.read_to[index] = position = parse_id(entries[-1][0])
             await self.undelivered.put((index, self._sift(self.queues[index], entries), position))
-        if reply:
+        if reply and not any(len(entries) >= BATCH for _, entries in reply):  # else there is more already
             await asyncio.sleep(GATHER_S)
 
     def _xread(self) -> list[str | int]:

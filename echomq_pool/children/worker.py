@@ -16,6 +16,7 @@ import asyncio
 import logging
 import uuid
 
+from echomq_pool.api.ask import library
 from echomq_pool.api.job_guard import kept_by
 from echomq_pool.children.base import Child
 from echomq_pool.children.executor import Executor
@@ -52,7 +53,7 @@ from echomq_pool.ipc.messages import (
 from echomq_pool.metrics import Metrics
 from echomq_pool.plane.guard import GuardKeys
 from echomq_pool.redisio.link import Link
-from echomq_pool.redisio.scripts import ScriptLibrary, load_library
+from echomq_pool.redisio.scripts import ScriptLibrary
 from echomq_pool.redisio.state import LinkState
 
 log = logging.getLogger("echomq.worker")
@@ -128,7 +129,7 @@ class Worker(Child):
             worker_name="".join(
                 c if "!" <= c <= "~" else "-" for c in f"{self.config.name}/{self.context.id}"
             ),
-            library=load_library(),
+            library=library(),
             clock=self.clock,
             on_connect=self._connected,
             on_state=self._state_changed,

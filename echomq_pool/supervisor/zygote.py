@@ -50,7 +50,7 @@ from echomq_pool.supervisor.threads import other_threads
 RECORD_CAP: Final = 64 * 1024
 THREADS_LEAVE_MS: Final = 500  # a thread that ends with the import may take so long
 # Named, not imported: what every worker imports besides the app, and what costs it most of its start.
-WORKER_MODULES: Final = ("echomq_pool.children.worker",)
+WORKER_MODULES: Final = ("echomq_pool.children.preload",)
 
 Born = Spawned | ForkFailed
 
