@@ -7,6 +7,7 @@ It is written from the protocol page and shares no code with the planes, so that
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import msgpack
@@ -37,27 +38,45 @@ def dump(client: redis.Redis, base: str = "") -> Dump:
     `fields` without their ids.
     """
     pattern = base.replace("[", "\\[") + "*"
-    found: Dump = {}
-    for key in client.scan_iter(match=pattern, count=1000):
-        found[text(key)[len(base) :]] = value_of(client, text(key))
-    return found
+    keys = [text(key) for key in client.scan_iter(match=pattern, count=1000)]
+    return {key[len(base) :]: value for key, value in zip(keys, values_of(client, keys), strict=True)}
 
 
 def value_of(client: Any, key: str) -> Any:
-    kind = text(client.type(key))
-    if kind == "string":
-        return text(client.get(key))
-    if kind == "list":
-        return text(client.lrange(key, 0, -1))
-    if kind == "set":
-        return sorted(text(list(client.smembers(key))))
-    if kind == "zset":
-        return {text(member): score for member, score in client.zrange(key, 0, -1, withscores=True)}
-    if kind == "hash":
-        return {text(field): text(value) for field, value in client.hgetall(key).items()}
-    if kind == "stream":
-        return [_entry(fields) for _, fields in client.xrange(key)]
-    return None
+    """A key's value by its type; None when there is none."""
+    return values_of(client, [key])[0]
+
+
+def values_of(client: Any, keys: list[str]) -> list[Any]:
+    """In two round trips, however many there are."""
+    with client.pipeline(transaction=False) as pipe:
+        for key in keys:
+            pipe.type(key)
+        kinds = [text(kind) for kind in pipe.execute()]
+        there = [(key, kind) for key, kind in zip(keys, kinds, strict=True) if kind != "none"]
+        for key, kind in there:
+            READ[kind](pipe, key)
+        replies = pipe.execute()
+    found = {key: SHOWN[kind](reply) for (key, kind), reply in zip(there, replies, strict=True)}
+    return [found.get(key) for key in keys]
+
+
+READ: dict[str, Callable[[Any, str], Any]] = {
+    "string": lambda pipe, key: pipe.get(key),
+    "list": lambda pipe, key: pipe.lrange(key, 0, -1),
+    "set": lambda pipe, key: pipe.smembers(key),
+    "zset": lambda pipe, key: pipe.zrange(key, 0, -1, withscores=True),
+    "hash": lambda pipe, key: pipe.hgetall(key),
+    "stream": lambda pipe, key: pipe.xrange(key),
+}
+SHOWN: dict[str, Callable[[Any], Any]] = {
+    "string": text,
+    "list": text,
+    "set": lambda found: sorted(text(list(found))),
+    "zset": lambda found: {text(member): score for member, score in found},
+    "hash": lambda found: {text(field): text(value) for field, value in found.items()},
+    "stream": lambda found: [_entry(fields) for _, fields in found],
+}
 
 
 def _entry(fields: dict[bytes, bytes]) -> str:
