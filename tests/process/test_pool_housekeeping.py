@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-import itertools
 import contextlib
+import itertools
 import os
 import signal
 from collections.abc import Iterator
