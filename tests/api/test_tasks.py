@@ -25,7 +25,7 @@ async def charge(order: int, amount: float = 1.0, *, note: str | None = None) ->
 
 
 @pytest.fixture
-async def connected(server: Server, bench: Bench) -> AsyncIterator[Task]:
+async def connected(server: Server, bench: Bench) -> AsyncIterator[Task[..., Any]]:
     """`charge` on a queue of this test's own."""
     connect(server.url)
     mine = task("charge", queue=bench.keys.queue, attempts=5)(charge.function)
@@ -44,7 +44,7 @@ async def test_a_task_can_still_be_called() -> None:
     )
 
 
-async def test_it_is_enqueued_with_its_arguments_by_name(connected: Task) -> None:
+async def test_it_is_enqueued_with_its_arguments_by_name(connected: Task[..., Any]) -> None:
     job = await connected.enqueue(17, note="hello")
     assert (job.name, job.data, job.opts["attempts"]) == ("charge", {"order": 17, "note": "hello"}, 5)
     other = await connected.using(delay=60_000, job_id="own").enqueue(order=18)
@@ -66,7 +66,7 @@ async def test_it_is_enqueued_with_its_arguments_by_name(connected: Task) -> Non
     ],
 )
 async def test_arguments_are_checked_before_anything_is_written(
-    connected: Task, bench: Bench, args: Any, kwargs: Any, words: str
+    connected: Task[..., Any], bench: Bench, args: Any, kwargs: Any, words: str
 ) -> None:
     """law 13"""
     with pytest.raises(ArgumentsError, match=words):

@@ -95,7 +95,7 @@ async def test_moves_are_told_inside_a_loop() -> None:
 
 
 def test_a_task_and_its_middleware_run_too() -> None:
-    told: list[str] = []
+    told: list[Any] = []
 
     @task("double", queue="q")
     def double(n: int, job: SyncJob) -> int:

@@ -37,13 +37,13 @@ async def echo(job: Job) -> Any:
 
 async def test_it_does_the_jobs_of_its_queue(server: Server, queue: Queue) -> None:
     async with Worker(queue.name, echo, url=server.url, concurrency=5) as worker:
-        assert worker.is_running
+        assert [worker.is_running] == [True]
         jobs = await queue.add_bulk([("n", {"n": n}) for n in range(30)])
         values = await asyncio.gather(*(job.wait_until_finished(10) for job in jobs))
         workers = await queue.get_workers()
     assert values == [{"got": {"n": n}} for n in range(30)]
     assert len(workers) == 1
-    assert not worker.is_running
+    assert [worker.is_running] == [False]
     assert await queue.get_workers() == []
 
 
@@ -164,7 +164,8 @@ async def test_closing_waits_for_what_runs_or_hands_it_back(server: Server, queu
     go_on.set()
     await closing
     assert await job.wait_until_finished(5) == "done"
-    started.clear(), go_on.clear()
+    started.clear()
+    go_on.clear()
     worker = Worker(queue.name, handle, url=server.url)
     await worker.start()
     job = await queue.add("n")
