@@ -8,12 +8,16 @@ import inspect
 import re
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from echomq_pool import FlowProducer, Queue, Worker
 from echomq_pool.api.job import Job
-from tests.wire.ground import COVER
+from tests.support.node import Node
+from tests.support.servers import Server
+from tests.wire.fleet import Layout
+from tests.wire.ground import COVER, Ground
 from tests.wire.test_answers import QUESTIONS
 from tests.wire.test_verbs import VERBS
 
@@ -74,6 +78,15 @@ def test_every_row_is_shown_in_both_directions_on_every_release_and_layout(names
         assert functions(path)[test] & COVERING, f"{test} does not go through the releases and layouts"
     for name in re.findall(r"`(?:\w+\.)?([a-z]+[A-Z]\w+)", names):
         assert re.search(rf"\b{name}\b", WIRE), f"{name} is called by no wire test"
+
+
+@pytest.mark.parametrize("used", [set(), {"ours"}, {"node"}])
+def test_a_row_in_which_one_side_does_nothing_fails(valkey_server: Server, used: set[str]) -> None:
+    ground = Ground(valkey_server, cast(Node, None), Layout("emq", True), used)
+    with pytest.raises(AssertionError):
+        ground.check_both_acted()
+    ground.used |= {"ours", "node"}
+    ground.check_both_acted()
 
 
 def test_every_release_and_layout_is_covered() -> None:

@@ -37,13 +37,13 @@ async def echo(job: Job) -> Any:
 
 async def test_it_does_the_jobs_of_its_queue(server: Server, queue: Queue) -> None:
     async with Worker(queue.name, echo, url=server.url, concurrency=5) as worker:
-        assert [worker.is_running] == [True]
+        running = [worker.is_running]
         jobs = await queue.add_bulk([("n", {"n": n}) for n in range(30)])
         values = await asyncio.gather(*(job.wait_until_finished(10) for job in jobs))
         workers = await queue.get_workers()
     assert values == [{"got": {"n": n}} for n in range(30)]
     assert len(workers) == 1
-    assert [worker.is_running] == [False]
+    assert [*running, worker.is_running] == [True, False]
     assert await queue.get_workers() == []
 
 

@@ -73,7 +73,7 @@ def ground(
     ground = Ground(wire_server, releases(package), layout)
     yield ground
     ground.node("reset")
-    assert ground.used == {"ours", "node"}, "both sides have acted"
+    ground.check_both_acted()
 
 
 @pytest.fixture

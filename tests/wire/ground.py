@@ -46,6 +46,14 @@ class Ground:
     def side(self, queue: str) -> Side:
         return Side(self, queue, QueueKeys(self.layout.prefix, queue, self.layout.hash_tag))
 
+    def check_both_acted(self) -> None:
+        """A row in which only one side did anything shows nothing.
+
+        Raises:
+            AssertionError: so it was.
+        """
+        assert self.used == {"ours", "node"}, f"only {sorted(self.used)} acted"
+
     @property
     def five(self) -> bool:
         """Whether this is release 5."""
