@@ -9,7 +9,7 @@ program that says nothing, gets a look per beat. Nothing depends on a message: i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from echomq_pool.clock import Clock
 from echomq_pool.config.schema import PoolConfig
@@ -30,7 +30,7 @@ class DueEar:
     Args:
         queues: whose.
         part: name of the child, shown in the server's client list.
-        channel: `due` or `due:repeat`.
+        channels: `due`, `due:repeat`, or others whose events `also` is told.
         heard: told the queue and the server's ms, 0 = now. After every connect it is told 0 for all queues: something
             may have been said while nobody listened.
     """
@@ -40,16 +40,18 @@ class DueEar:
         config: PoolConfig,
         queues: Iterable[str],
         part: str,
-        channel: str,
+        channels: Sequence[str],
         heard: Callable[[str, int], None],
+        also: Callable[[Event], None] | None = None,
     ) -> None:
         self._queues = list(queues)
         self._heard = heard
+        self._also = also
         self._subscriber = Subscriber(
             config.redis,
             [LeaseKeys(queue, config.prefix) for queue in self._queues],
             self._event,
-            channels=(channel,),
+            channels=channels,
             name=f"echomq-pool:{config.name}:{part}:due",
             on_state=self._state,
         )
@@ -66,8 +68,11 @@ class DueEar:
         await self._subscriber.close()
 
     def _event(self, event: Event) -> None:
-        at = str(event.data.get("at", "0"))
-        self._heard(event.queue, int(at) if at.isdecimal() else 0)
+        if event.name == "due":
+            at = str(event.data.get("at", "0"))
+            self._heard(event.queue, int(at) if at.isdecimal() else 0)
+        elif self._also is not None:
+            self._also(event)
 
     def _state(self, state: LinkState) -> None:
         if state.connected:
@@ -106,6 +111,8 @@ class Agenda:
         self._earlier.clear()
         pause = min(most_ms, min(self._next.values(), default=_NEVER) - self._clock.mono_ms())
         try:
-            await asyncio.wait_for(self._earlier.wait(), max(0, pause) / 1000)
+            # Not `wait_for`: up to Python 3.11 it loses a cancellation that comes together with the event.
+            async with asyncio.timeout(max(0, pause) / 1000):
+                await self._earlier.wait()
         except TimeoutError:
             pass

@@ -43,7 +43,7 @@ class LeaseSeries:
         self._troubled: dict[str, str] = {}
         self._quiet = False
         self._agenda = Agenda(self.queues, clock)
-        self._ear = DueEar(self._config, self.queues, "job_scheduler", "due:repeat", self._heard)
+        self._ear = DueEar(self._config, self.queues, "job_scheduler", ["due:repeat"], self._heard)
 
     @property
     def quiet(self) -> bool:

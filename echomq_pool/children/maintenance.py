@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
 
 from echomq_pool.children.lease_due import BEAT_MS, IDLE_BEAT_MS, LEAST_PAUSE_MS, Agenda
-from echomq_pool.children.queue_links import QueueLinks
 from echomq_pool.clock import Clock
 from echomq_pool.errors import LinkDown, PoolError
 from echomq_pool.metrics import Metrics
@@ -26,6 +26,12 @@ log = logging.getLogger("echomq.stalled_checker")
 
 PROMPT_MS = 500  # a look that takes longer was waited for by every renewal, too
 SHOWN = 20
+
+
+class Connections(Protocol):
+    """Whether the server of a queue can be asked now."""
+
+    def connected(self, queue: str) -> bool: ...
 
 
 class Maintenance:
@@ -41,7 +47,7 @@ class Maintenance:
     def __init__(
         self,
         planes: Mapping[str, LeasePlane],
-        links: QueueLinks,
+        links: Connections,
         clock: Clock,
         metrics: Metrics,
         may_sweep: Callable[[str], Awaitable[bool]],

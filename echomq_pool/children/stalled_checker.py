@@ -57,7 +57,9 @@ class StalledChecker(Child):
             leases, self.links, self.clock, self.metrics, self._may_sweep, self._hears, self._tell
         )
         self.ear = (
-            DueEar(self.config, leases, "stalled_checker", "due", self.maintenance.heard) if leases else None
+            DueEar(self.config, leases, "stalled_checker", ["due"], self.maintenance.heard)
+            if leases
+            else None
         )
         self.beat = asyncio.create_task(self.maintenance.run(), name="maintenance") if leases else None
         intervals = {

@@ -10,7 +10,7 @@ from echomq_pool.api.tasks import Task
 from echomq_pool.children.processor import Processor, is_async, load_processor
 from echomq_pool.children.routing import load_tasks, route
 from echomq_pool.config.schema import KeepConfig, LimiterConfig
-from echomq_pool.errors import InputError
+from echomq_pool.errors import InputError, WrongPlane
 
 
 def processor_of(
@@ -33,6 +33,30 @@ def processor_of(
 
 def _never(job: Any) -> Awaitable[None]:
     raise AssertionError(f"job {job.id} was taken by a worker without a processor")
+
+
+def recovery_of(word: Any) -> str:
+    if word not in ("sweep", "reap"):
+        raise InputError(f"recovery: expected 'sweep' or 'reap', got {word!r}")
+    return str(word)
+
+
+def check_lease(**given: Any) -> None:
+    """Refuses what a lease-plane worker cannot have, by the name of what was given.
+
+    Raises:
+        WrongPlane: with the reason.
+    """
+    reasons = {
+        "prefix": "its keys are emq:{queue}:…",
+        "hash_tag": "its keys are emq:{queue}:…",
+        "remove_on_complete": "completed jobs are always removed",
+        "remove_on_fail": "dead jobs stay until they are retried or removed",
+        "metrics_points": "it keeps no numbers per minute",
+    }
+    for name, value in given.items():
+        if value:
+            raise WrongPlane(f"{name}: the lease plane has no such option: {reasons[name]}")
 
 
 def whole(name: str, value: Any, low: int) -> int:

@@ -23,6 +23,7 @@ from typing import Any
 from echomq_pool.api.event_types import Other
 from echomq_pool.api.events import QueueEvents
 from echomq_pool.api.job import Job
+from echomq_pool.api.lease_job import job_of
 from echomq_pool.api.queue import server_of
 from echomq_pool.api.tasks import Task
 from echomq_pool.children.routing import with_middleware
@@ -35,9 +36,18 @@ from echomq_pool.ipc.context import ChildContext
 from echomq_pool.ipc.messages import Cancel, Stop
 from echomq_pool.plane.base import Nothing, Taken, block_ms
 from echomq_pool.plane.events import CANCEL_EVENT
-from echomq_pool.plane.keys import QueueKeys
-from echomq_pool.worker.arguments import keep_of, limiter_of, processor_of, whole
+from echomq_pool.plane.factory import make_keys
+from echomq_pool.plane.lease import LeasePlane
+from echomq_pool.worker.arguments import (
+    check_lease,
+    keep_of,
+    limiter_of,
+    processor_of,
+    recovery_of,
+    whole,
+)
 from echomq_pool.worker.inside import Inside
+from echomq_pool.worker.lease_upkeep import Upkeep
 
 log = logging.getLogger("echomq.worker")
 
@@ -56,11 +66,14 @@ class Worker:
             taken by hand (`get_next_job`) and settled by their own verbs.
         tasks: instead of a processor: `@task` functions, or names of modules that hold some.
         url, prefix, hash_tag, redis: as for `Queue`.
+        plane: `lock`, or `lease`; there it also promotes due jobs and fires repeats.
+        recovery: of the lease plane: lapsed leases are counted (`sweep`), or not (`reap`).
         name: of this worker, shown to dashboards and stored with the jobs it takes.
         concurrency: jobs at once.
         lock_duration_ms: how long a lease lasts without renewal.
         timeout_ms: time limit of a run; 0 = none. A task's own limit goes before it.
-        stalled_interval_ms, max_stalled_count: of the search for jobs whose workers are lost; 0 as interval = none.
+        stalled_interval_ms, max_stalled_count: of the search for jobs whose workers are lost; 0 as interval = none. On
+            the lease plane lapsed leases are found at their end, whatever the interval.
         drain_delay_ms: one blocking wait on an empty queue.
         limiter: (max, duration_ms): at most so many starts over all workers of the queue.
         remove_on_complete, remove_on_fail: True, False, how many to keep, or {count, age (s), limit}.
@@ -70,6 +83,7 @@ class Worker:
 
     Raises:
         InputError: an argument that cannot be used.
+        WrongPlane: one that only the lock plane has, on the other.
         ProcessorError: a processor or tasks that cannot be.
     """
 
@@ -83,6 +97,8 @@ class Worker:
         prefix: str = "emq",
         hash_tag: bool = True,
         redis: RedisConfig | None = None,
+        plane: str = "lock",
+        recovery: str = "sweep",
         name: str = "",
         concurrency: int = 1,
         lock_duration_ms: int = 30_000,
@@ -98,7 +114,12 @@ class Worker:
         listen: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.keys = QueueKeys(prefix, queue, hash_tag)
+        self.keys = make_keys(plane, queue, prefix, hash_tag)
+        if plane == "lease":
+            check_lease(
+                prefix=prefix != "emq", hash_tag=not hash_tag, remove_on_complete=remove_on_complete,
+                remove_on_fail=remove_on_fail, metrics_points=metrics_points,
+            )  # fmt: skip
         self.queue = queue
         self._manual = processor is None and not tasks
         self._sweep_ms = whole("stalled_interval_ms", stalled_interval_ms, 0)
@@ -117,7 +138,11 @@ class Worker:
             remove_on_complete=keep_of("remove_on_complete", remove_on_complete),
             remove_on_fail=keep_of("remove_on_fail", remove_on_fail),
             metrics_points=whole("metrics_points", metrics_points, 0),
+            plane=plane,
+            recovery=recovery_of(recovery),
         )
+        if self._manual and plane == "lease":
+            self._sweep_ms = 0  # as on the other plane: until `start_stalled_check`
         config = PoolConfig(
             name=name or "worker",
             prefix=prefix,
@@ -134,8 +159,10 @@ class Worker:
         self._running: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._paused = False
+        self._listen = listen
+        self._upkeep: Upkeep | None = None  # of the lease plane
         self._events: QueueEvents | None = None
-        if listen:
+        if listen and plane == "lock":
             self._events = QueueEvents(
                 queue, redis=config.redis, prefix=prefix, hash_tag=hash_tag, clock=clock
             )
@@ -171,8 +198,18 @@ class Worker:
             if self._sweep_ms:
                 self.start_stalled_check()
         await self.wait_until_ready()
+        await self._start_upkeep()
         if self._events is not None:
             await self._events.start()
+
+    async def _start_upkeep(self) -> None:
+        source = self._source()
+        if isinstance(source.plane, LeasePlane):
+            cancelled = self._cancelled if self._listen else None
+            self._upkeep = Upkeep(
+                self._args[0], source.plane, source.link, self._clock, self._may_sweep, cancelled
+            )
+            await self._upkeep.start()
 
     async def wait_until_ready(self) -> None:
         """BullMQ: `waitUntilReady`."""
@@ -194,6 +231,8 @@ class Worker:
             self._sweeping.cancel()
         if self._events is not None:
             await self._events.close()
+        if self._upkeep is not None:
+            await self._upkeep.close()
         patience = FOR_EVER_MS if timeout is None else int(timeout * 1000)
         stop = Stop(self._clock.mono_ms() + patience, fast=force)
         try:
@@ -239,8 +278,12 @@ class Worker:
         self._inside().on_message(Cancel(self.queue, job_id, reason))
 
     def _heard(self, event: Other) -> None:
-        if event.event == CANCEL_EVENT and self._child is not None:
-            self.cancel(event.job_id, str(event.fields.get("reason") or "cancelled"))
+        if event.event == CANCEL_EVENT:
+            self._cancelled(event.job_id, str(event.fields.get("reason") or "cancelled"))
+
+    def _cancelled(self, job_id: str, reason: str) -> None:
+        if self._child is not None:
+            self.cancel(job_id, reason)
 
     def cancel_all(self, reason: str = "cancelled") -> None:
         """Stops every job that runs here. BullMQ: `cancelAllJobs`."""
@@ -276,7 +319,7 @@ class Worker:
             return None
         if answer.job.rjk is not None:
             await source.plane.produce_next(answer.job)
-        return Job(answer.job, source.plane, held, clock=self._clock)
+        return job_of(answer.job, source.plane, answer.token, clock=self._clock)
 
     async def _wait(self, answer: Nothing, left_ms: int) -> None:
         source = self._source()
@@ -295,14 +338,15 @@ class Worker:
 
         BullMQ: `startStalledCheckTimer`.
         """
-        if self._sweeping is None or self._sweeping.done():
+        self._sweep_ms = self._group.stalled_interval_ms
+        if self._group.plane == "lock" and (self._sweeping is None or self._sweeping.done()):
             self._sweeping = asyncio.create_task(self._sweep(), name=f"stalled check of {self.queue}")
 
     async def _sweep(self) -> None:
         interval_s = self._group.stalled_interval_ms / 1000
         while True:
             try:
-                if not self._paused and not self._inside().late():
+                if self._may_sweep():
                     for job_id in await self._source().plane.sweep():
                         log.warning("job %s of %s had stalled and was put back", job_id, self.queue)
                 await asyncio.sleep(interval_s)
@@ -310,6 +354,9 @@ class Worker:
                 if isinstance(error, ReplyError):
                     log.error("stalled check of %s: %s", self.queue, error)
                 await asyncio.sleep(AFTER_ERROR_S)
+
+    def _may_sweep(self) -> bool:
+        return bool(self._sweep_ms) and not self._paused and not self._inside().late()
 
     # --- parts ----------------------------------------------------------------------------------------
 

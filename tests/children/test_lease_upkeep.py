@@ -298,3 +298,16 @@ async def test_a_sleep_ends_when_a_look_is_brought_forward(wake: Callable[[Agend
     wake(agenda)
     await asyncio.wait_for(sleeping, 30)
     assert agenda.take() == ["a"]
+
+
+async def test_a_sleep_that_is_cancelled_as_it_ends_is_cancelled() -> None:
+    """law 9"""
+    agenda = Agenda(["a"], SYSTEM_CLOCK)
+    agenda.take()
+    sleeping = asyncio.create_task(agenda.sleep())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    agenda.put("a", 0)
+    sleeping.cancel()
+    await asyncio.wait({sleeping}, timeout=30)
+    assert sleeping.cancelled()
