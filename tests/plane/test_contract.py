@@ -19,6 +19,7 @@ from echomq_pool import Queue
 from echomq_pool.api.job import Job
 from echomq_pool.api.lease_gaps import JOB_GAPS, QUEUE_GAPS, SCHEDULE_GAPS
 from echomq_pool.api.lease_job import LeaseJob
+from echomq_pool.api.lease_jobs import LACKING
 from echomq_pool.api.lease_queue import LeaseQueue
 from echomq_pool.config.schema import LimiterConfig, RedisConfig
 from echomq_pool.errors import (
@@ -724,6 +725,9 @@ def test_the_table_of_the_planes_names_every_gap() -> None:
     table = page.partition("### What only one plane can do")[2].partition("\n## ")[0]
     named = set(re.findall(r"`(\w+)", table))
     assert set(QUEUE_GAPS) | set(JOB_GAPS) | set(SCHEDULE_GAPS) <= named
+    kin = {"continueParentOnFailure", "ignoreDependencyOnFailure", "removeDependencyOnFailure"}
+    options = {re.sub("[A-Z]", lambda m: "_" + m.group().lower(), name) for name in set(LACKING) - kin}
+    assert options <= named
 
 
 # --- one queue, one plane -------------------------------------------------------------------------------------
