@@ -12,15 +12,27 @@ from collections.abc import Callable
 from typing import Any
 
 import redis
+from redis import exceptions
 from redis.crc import key_slot
-from redis.exceptions import AskError, ClusterDownError, MovedError, TryAgainError
+from redis.exceptions import ClusterDownError, ResponseError, TryAgainError
 
 from echomq_pool.redisio.cluster import Node
+from echomq_pool.redisio.replies import target_of
 
 HOPS = 5  # from node to node for one command; slots on their way settle in one or two
 Command = tuple[Any, ...]
 Range = tuple[int, int, Node]  # first and last slot, and the master that serves them
 _KEYLESS = ("CLIENT", "SCAN")
+# Of these later releases of redis-py take the code out of the text; earlier ones leave it there.
+_CODES = {
+    exceptions.MovedError: "MOVED",
+    exceptions.AskError: "ASK",
+    exceptions.TryAgainError: "TRYAGAIN",
+    exceptions.ClusterDownError: "CLUSTERDOWN",
+    exceptions.ClusterCrossSlotError: "CROSSSLOT",
+    exceptions.MasterDownError: "MASTERDOWN",
+    exceptions.OutOfMemoryError: "OOM",
+}
 
 
 class ClusterClient:
@@ -71,11 +83,11 @@ class ClusterClient:
             node = self._node_of(commands[left[0]])
             for index, reply in zip(left, self._sent(node, [commands[i] for i in left]), strict=True):
                 replies[index] = self._asked(node, commands[index], reply)
-            left = [i for i in left if isinstance(replies[i], MovedError)]
+            left = [i for i in left if wire_text(replies[i]).startswith("MOVED ")]
             if not left:
                 return replies
             for index in left:
-                self._moved[replies[index].slot_id] = (replies[index].host or node[0], replies[index].port)
+                self._point(node, wire_text(replies[index]))
         for index in left:
             replies[index] = TryAgainError(f"the slot goes from node to node: {replies[index]}")
         return replies
@@ -106,6 +118,10 @@ class ClusterClient:
             self._masters = []  # asked again by the next command
             raise ClusterDownError("no node serves the queue's slot")
         return found
+
+    def _point(self, node: Node, text: str) -> None:
+        """Remembers where a slot went."""
+        self._moved[int(text.split(" ")[1])] = _node_in(text, node)
 
     def _ask_around(self) -> None:
         """Who serves which slots, by the first node that answers.
@@ -142,9 +158,10 @@ class ClusterClient:
 
     def _asked(self, node: Node, command: Command, reply: Any) -> Any:
         """A slot on its way answers for some keys elsewhere: this once, and only there."""
-        if not isinstance(reply, AskError):
+        text = wire_text(reply)
+        if not text.startswith("ASK "):
             return reply
-        there = (reply.host or node[0], reply.port)
+        there = _node_in(text, node)
         self._detours = self._detours | {there}
         return self._sent(there, [("ASKING",), command])[-1]
 
@@ -156,6 +173,19 @@ class ClusterClient:
             lost = self._clients.pop(node, None)
         if lost is not None:
             lost.connection_pool.disconnect()
+
+
+def wire_text(reply: Any) -> str:
+    """An error reply as the server wrote it, its code first; nothing for what is none."""
+    if not isinstance(reply, ResponseError):
+        return ""
+    code, text = _CODES.get(type(reply), ""), str(reply)
+    return f"{code} {text}" if code and not text.startswith(code) else text
+
+
+def _node_in(text: str, asked: Node) -> Node:
+    host, port = target_of(text)
+    return host or asked[0], port
 
 
 def pipelined(client: Any, commands: list[Command]) -> list[Any]:

@@ -15,27 +15,17 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from echomq_pool.api.ask import TRIES, Ask, Made, Op, T
-from echomq_pool.api.sync_cluster import ClusterClient, Command, pipelined
+from echomq_pool.api.sync_cluster import ClusterClient, Command, pipelined, wire_text
 from echomq_pool.api.watch import BLOCK_MS
 from echomq_pool.config.schema import RedisConfig
 from echomq_pool.errors import InputError, LinkDown, LinkRefused, ReplyError, ServerUnready
 from echomq_pool.plane.calls import Call
 from echomq_pool.redisio.cluster import Node
-from echomq_pool.redisio.replies import Action, ErrorReply, classify, to_error
+from echomq_pool.redisio.replies import Action, ErrorReply, classify
 from echomq_pool.redisio.scripts import Script, ScriptLibrary
 
 _UNREADY = ("LOADING", "BUSY", "READONLY", "OOM", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MISCONF")
 _REFUSED = ("NOAUTH", "WRONGPASS", "NOPERM", "NOPROTO")
-# redis-py takes the code away from the text of these.
-_CODES = {
-    exceptions.MovedError: "MOVED",
-    exceptions.AskError: "ASK",
-    exceptions.TryAgainError: "TRYAGAIN",
-    exceptions.ClusterDownError: "CLUSTERDOWN",
-    exceptions.ClusterCrossSlotError: "CROSSSLOT",
-    exceptions.MasterDownError: "MASTERDOWN",
-    exceptions.OutOfMemoryError: "OOM",
-}
 PAUSE_S = 0.05
 # What a read may wait out: nobody answers, or nobody serves the slot.
 PASSING = (redis.ConnectionError, redis.TimeoutError, exceptions.ClusterDownError, exceptions.TryAgainError)
@@ -256,12 +246,10 @@ def raw(client: Any) -> Any:
 
 def translated(error: Exception, *, sent: bool) -> Exception:
     """The package's own error for one of redis-py's. `sent`: the command may have been."""
-    text = str(error)
-    taken = _CODES.get(type(error))
-    if taken is not None:
-        verdict = classify(ErrorReply(f"{taken} {text}"))
-        refused = verdict.action in (Action.MOVED, Action.ASK)
-        return LinkRefused(verdict.sentence) if refused else to_error(verdict)
+    text = wire_text(error) or str(error)
+    verdict = classify(ErrorReply(text))
+    if verdict.action in (Action.MOVED, Action.ASK) or verdict.code == "CROSSSLOT":
+        return LinkRefused(verdict.sentence)
     code = text.split(" ", 1)[0].rstrip(":")
     if isinstance(error, redis.AuthenticationError | exceptions.NoPermissionError) or code in _REFUSED:
         return LinkRefused(text)
