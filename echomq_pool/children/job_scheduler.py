@@ -16,6 +16,7 @@ import orjson
 
 from echomq_pool.children.base import Child
 from echomq_pool.children.lease_series import LeaseSeries
+from echomq_pool.children.pause import pause
 from echomq_pool.children.series import changes, declared_field, upsert_call
 from echomq_pool.errors import LinkDown, PoolError, WrongPlane
 from echomq_pool.ipc.context import ChildContext
@@ -205,11 +206,7 @@ class JobScheduler(Child):
             log.info("schedule %s of queue %s: next job %s", scheduler_id, keys.queue, reply[0].decode())
 
     async def _sleep(self, pause_ms: int | None) -> None:
-        try:
-            await asyncio.wait_for(self.wake.wait(), None if pause_ms is None else pause_ms / 1000)
-        except TimeoutError:
-            pass
-        self.wake.clear()
+        await pause(self.wake, None if pause_ms is None else pause_ms / 1000)
 
     def _tell(self) -> None:
         if self.metrics.changed:

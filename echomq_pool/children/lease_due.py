@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
+from echomq_pool.children.pause import pause
 from echomq_pool.clock import Clock
 from echomq_pool.config.schema import PoolConfig
 from echomq_pool.plane.events import Event
@@ -108,11 +109,5 @@ class Agenda:
 
     async def sleep(self, most_ms: int = _NEVER) -> None:
         """Until the first look is due, or `most_ms`."""
-        self._earlier.clear()
-        pause = min(most_ms, min(self._next.values(), default=_NEVER) - self._clock.mono_ms())
-        try:
-            # Not `wait_for`: up to Python 3.11 it loses a cancellation that comes together with the event.
-            async with asyncio.timeout(max(0, pause) / 1000):
-                await self._earlier.wait()
-        except TimeoutError:
-            pass
+        pause_ms = min(most_ms, min(self._next.values(), default=_NEVER) - self._clock.mono_ms())
+        await pause(self._earlier, max(0, pause_ms) / 1000)

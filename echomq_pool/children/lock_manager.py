@@ -23,6 +23,7 @@ from echomq_pool.children.guard_link import GuardLink
 from echomq_pool.children.guards import GuardRenewal
 from echomq_pool.children.leases import Key, Lease, LeaseBook, Ticks, early
 from echomq_pool.children.orphans import Pidfds
+from echomq_pool.children.pause import pause
 from echomq_pool.children.queue_links import QueueLinks, groups_of
 from echomq_pool.children.renewal import Renewal
 from echomq_pool.children.undertaker import Undertaker
@@ -166,11 +167,7 @@ class LockManager(Child):
         """Until the next tick, or until something cannot wait for it. The one timer of all leases."""
         next_ms = self.ticks.next_ms()
         timeout = None if next_ms is None else max(0, next_ms - self.clock.mono_ms()) / 1000
-        try:
-            await asyncio.wait_for(self.wake.wait(), timeout)
-        except TimeoutError:
-            pass
-        self.wake.clear()
+        await pause(self.wake, timeout)
 
     def _renew(self, now: int) -> None:
         hears = self._hears_supervisor(now)

@@ -18,6 +18,7 @@ from echomq_pool.children.lease_due import DueEar
 from echomq_pool.children.leases import Ticks
 from echomq_pool.children.lock_manager import tick_per_queue
 from echomq_pool.children.maintenance import Maintenance
+from echomq_pool.children.pause import pause
 from echomq_pool.children.queue_links import QueueLinks
 from echomq_pool.errors import LinkDown, PoolError
 from echomq_pool.ipc.context import ChildContext
@@ -172,11 +173,7 @@ class StalledChecker(Child):
 
     async def _sleep_until(self, until_ms: int | None) -> None:
         timeout = None if until_ms is None else max(0, until_ms - self.clock.mono_ms()) / 1000
-        try:
-            await asyncio.wait_for(self.wake.wait(), timeout)
-        except TimeoutError:
-            pass
-        self.wake.clear()
+        await pause(self.wake, timeout)
 
     def _tell(self) -> None:
         if self.metrics.changed:
