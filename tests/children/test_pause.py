@@ -19,7 +19,7 @@ async def test_a_pause_ends_when_it_is_over_or_something_cannot_wait() -> None:
 
 
 async def test_a_cancellation_that_comes_with_the_wake_up_is_not_lost() -> None:
-    """case C055: a stop is heard, whatever happens at the same moment."""
+    """A stop is heard, whatever happens at the same moment."""
     wake = asyncio.Event()
     waiting = asyncio.create_task(pause(wake, 60))
     await asyncio.sleep(0)
