@@ -65,8 +65,15 @@ class Run:
 
     def held(self) -> HeldJob:
         """The lease as the lock manager must know it."""
-        record = self.record
-        settling = (record.attempts, record.backoff, record.lifo) if record.opts else (0, None, False)
+        record, opts = self.record, self.record.opts
         return HeldJob(
-            *self.key, record.ats, record.atm, *settling, self.taken_ms, self.deadline_ms, record.name
+            *self.key,
+            record.ats,
+            record.atm,
+            record.attempts if opts else 0,
+            record.backoff if "backoff" in opts else None,
+            record.lifo if "lifo" in opts else False,
+            self.taken_ms,
+            self.deadline_ms,
+            record.name,
         )
