@@ -225,8 +225,8 @@ def test_an_idle_pool_sends_its_beats_and_nothing_else(
             heard = [f"{queue.keys.base}due", f"{queue.keys.base}due:repeat"]
             eventually(lambda: all(n == 1 for _, n in client.pubsub_numsub(*heard)))
             seen = requests(own_server, 20.0)
-        # Each of the four workers blocks for ten seconds and then looks once; two or three looks of each other kind, and
-        # what may be left of the start.
+        # Each of the four workers blocks for ten seconds and then looks once; two or three looks of each other
+        # kind, and what may be left of the start.
         assert seen["EVALSHA"] <= 3 * 4 + 3 * 2 + 4, seen
         assert seen.total() <= seen["EVALSHA"] + 3 * 4 + 8, seen
         assert pool.stop() == 0
