@@ -100,7 +100,7 @@ async def test_a_failing_hook_is_counted_and_harms_nobody(valkey_server: Server,
             for n in range(3):
                 emit(client, queue_name, "failed", str(n))
             await eventually_async(lambda: len(SEEN) == 3)
-            assert child.child.metrics.counters["hooks_failed|failed"] == 3
+            await eventually_async(lambda: child.child.metrics.counters["hooks_failed|failed"] == 3)
             assert await child.stop() == 0
 
 
