@@ -29,6 +29,7 @@ class LeaseView:
 
     @property
     def name(self) -> str:
+        """What it is a lock for: the same name, the same lock."""
         return self._guard.name
 
     @property

@@ -90,6 +90,7 @@ class JobVerbs(JobView):
         return await self.state() == "waiting"
 
     async def is_prioritized(self) -> bool:
+        """Whether it waits by its priority. Not in BullMQ, which has `getState` for it."""
         return await self.state() == "prioritized"
 
     async def is_waiting_children(self) -> bool:

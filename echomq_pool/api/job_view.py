@@ -27,10 +27,12 @@ class JobFields:
 
     @property
     def id(self: Recorded) -> str:
+        """Unique in its queue."""
         return self.record.id
 
     @property
     def name(self: Recorded) -> str:
+        """What kind of job it is: tasks are found by it."""
         return self.record.name
 
     @property
@@ -55,26 +57,32 @@ class JobFields:
 
     @property
     def timestamp(self: Recorded) -> int:
+        """When it was added, as wall ms."""
         return self.record.timestamp
 
     @property
     def processed_on(self: Recorded) -> int | None:
+        """When its latest run began, as wall ms; None before the first."""
         return self.record.processed_on
 
     @property
     def finished_on(self: Recorded) -> int | None:
+        """When it completed or failed, as wall ms; None until then."""
         return self.record.finished_on
 
     @property
     def priority(self: Recorded) -> int:
+        """1 runs first, 2 097 151 last; 0 = none, and before them all."""
         return self.record.priority
 
     @property
     def delay(self: Recorded) -> float:
+        """How long it was put off when it was added or moved, in ms."""
         return self.record.delay
 
     @property
     def progress(self: Recorded) -> Any:
+        """What its processor has told last; 0 at first."""
         return self.record.progress
 
     @property
@@ -84,14 +92,17 @@ class JobFields:
 
     @property
     def failed_reason(self: Recorded) -> str | None:
+        """The message of what failed it last; None when nothing did."""
         return self.record.failed_reason
 
     @property
     def stacktrace(self: Recorded) -> list[str]:
+        """Traces of its failed runs, the oldest first."""
         return self.record.stacktrace
 
     @property
     def stalled_counter(self: Recorded) -> int:
+        """How often it was lost with its worker."""
         return self.record.stc
 
     @property
@@ -106,6 +117,7 @@ class JobFields:
 
     @property
     def deduplication_id(self: Recorded) -> str | None:
+        """The deduplication id that it was added with."""
         return self.record.deid
 
     @property

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+import echomq_pool
 from echomq_pool import FlowProducer, Job, Lease, Queue, SyncFlowProducer, SyncJob, SyncLease, SyncQueue
 from echomq_pool.api.job_view import JobView
 from echomq_pool.plane.job_record import JobRecord
@@ -50,6 +51,19 @@ def arguments(call: object) -> list[str]:
         for p in inspect.signature(call).parameters.values()
         if p.name not in ONLY
     ]
+
+
+PUBLIC = [getattr(echomq_pool, name) for name in dir(echomq_pool) if name[0].isupper()]
+
+
+@pytest.mark.parametrize("cls", PUBLIC)
+def test_every_public_name_says_what_it_is(cls: type) -> None:
+    """Of the class itself, and of whatever `help` lists below it."""
+    assert (cls.__doc__ or "").strip()
+    if issubclass(cls, BaseException):
+        return
+    bare = [name for name in verbs(cls) if hasattr(cls, name) and not inspect.getdoc(getattr(cls, name))]
+    assert bare == []
 
 
 @pytest.mark.parametrize(("one", "other"), TWINS)
