@@ -66,7 +66,7 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_has_the_scripts_the_types_and_the_licence(built: Path) -> None:
-    """issue A of the layout: the wheel contains lua/"""
+    """The wheel contains lua/"""
     names = set(zipfile.ZipFile(next(built.glob("*.whl"))).namelist())
     assert {f"echomq_pool/_lua/{name}" for name in LUA} <= names
     assert {"echomq_pool/py.typed", "echomq_pool/__main__.py"} <= names

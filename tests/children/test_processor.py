@@ -40,7 +40,7 @@ MODULE = "tests.support.processors"
     [("work", True), ("work_sync", False), ("instance", True), ("partial", False), ("disguised", False)],
 )
 def test_functions_instances_and_partials_are_told_apart(path: str, is_async: bool) -> None:
-    """promise of the issue: async def on the loop, everything else in a thread."""
+    """Async def on the loop, everything else in a thread."""
     processor = load_processor(f"{MODULE}:{path}")
     assert processor.is_async is is_async
     assert set(processor.strategies) == {"twice"}
@@ -96,7 +96,7 @@ def test_results_become_json_or_a_reason() -> None:
 
 
 def test_signals_of_the_processor_are_no_failures() -> None:
-    """promise of the issue: moved jobs are left alone, a limited one goes back, an unrecoverable one is final."""
+    """Moved jobs are left alone, a limited one goes back, an unrecoverable one is final."""
     assert {raised(e).fate for e in (DelayedError(), WaitingError(), WaitingChildrenError())} == {Fate.MOVED}
     assert raised(RateLimitError()).fate is Fate.LIMITED
     final = raised(UnrecoverableError("no"))

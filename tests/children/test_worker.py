@@ -103,7 +103,7 @@ def test_one_slot_means_one_active_job(valkey_server: Server, queue_name: str) -
 
 
 def test_several_queues_are_served_in_turn(valkey_server: Server, queue_name: str, tmp_path: Path) -> None:
-    """promise of the issue: a long queue does not starve its neighbour."""
+    """A long queue does not starve its neighbour."""
     long, short = Jobs(valkey_server, queue_name), Jobs(valkey_server, queue_name + "b")
     path = tmp_path / "notes"
     for _ in range(60):
@@ -122,7 +122,7 @@ def test_several_queues_are_served_in_turn(valkey_server: Server, queue_name: st
 def test_a_queue_that_was_empty_is_heard_while_its_neighbour_keeps_every_slot_busy(
     valkey_server: Server, queue_name: str
 ) -> None:
-    """promise of the issue: fetching as one settles must not deafen a process for its other queues."""
+    """Fetching as one settles must not deafen a process for its other queues."""
     long, quiet = Jobs(valkey_server, queue_name), Jobs(valkey_server, queue_name + "b")
     for _ in range(150):
         long.put(ms=20)

@@ -123,7 +123,7 @@ def test_large_payloads_pass_and_long_errors_are_cut(valkey_server: Server, queu
 
 
 def test_attempts_and_back_off_are_as_in_node(valkey_server: Server, queue_name: str, tmp_path: Path) -> None:
-    """promise of the issue: none, fixed, exponential and custom back-off; atm counts ends, ats counts takes."""
+    """None, fixed, exponential and custom back-off; atm counts ends, ats counts takes."""
     jobs = Jobs(valkey_server, queue_name)
     cases: dict[str, tuple[dict[str, Any], int]] = {
         "none": ({"attempts": 3}, 0),
@@ -147,7 +147,7 @@ def test_attempts_and_back_off_are_as_in_node(valkey_server: Server, queue_name:
 def test_a_strategy_may_say_stop_and_unrecoverable_means_now(
     valkey_server: Server, queue_name: str, tmp_path: Path
 ) -> None:
-    """promise of the issue: custom back-off answers -1; UnrecoverableError fails with attempts left."""
+    """Custom back-off answers -1; UnrecoverableError fails with attempts left."""
     jobs = Jobs(valkey_server, queue_name)
     stop = jobs.put(opts={"attempts": 9, "backoff": {"type": "twice", "delay": 1}}, fails=99)
     with Hub(config_for(valkey_server, (queue_name,), "processors:flaky")):
@@ -163,7 +163,7 @@ def test_a_strategy_may_say_stop_and_unrecoverable_means_now(
 
 
 def test_stack_traces_are_kept_to_their_limit(valkey_server: Server, queue_name: str) -> None:
-    """promise of the issue: stackTraceLimit keeps the newest; 0 keeps none."""
+    """StackTraceLimit keeps the newest; 0 keeps none."""
     jobs = Jobs(valkey_server, queue_name)
     two = jobs.put(opts={"attempts": 4, "stackTraceLimit": 2}, fails=9)
     none = jobs.put(opts={"attempts": 2, "stackTraceLimit": 0}, fails=9)

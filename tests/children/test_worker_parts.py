@@ -86,7 +86,7 @@ async def test_recycling_limits_carry_a_jitter_and_zero_is_none() -> None:
 def test_instances_and_partials_run_as_processors(
     valkey_server: Server, queue_name: str, processor: str, result: str
 ) -> None:
-    """promise of the issue: whatever can be called with a job."""
+    """Whatever can be called with a job."""
     jobs = Jobs(valkey_server, queue_name)
     job_id = jobs.put()
     with Hub(config_for(valkey_server, (queue_name,), processor)):
