@@ -60,7 +60,9 @@ class Loop:
     def write(self, *children: dict[str, Any], **root: Any) -> None:
         """The tree that the start, or the next reload, finds."""
         tree = {"id": "root", "strategy": "one_for_one", "max_restarts": 3, "period_ms": 5_000, **root}
-        (self.folder / "tree.json").write_text(json.dumps(tree | {"children": children}))
+        written = self.folder / "tree.json.new"
+        written.write_text(json.dumps(tree | {"children": children}))
+        written.replace(self.folder / "tree.json")  # never seen half written by a reload that goes on
 
     # --- asking ---
 
