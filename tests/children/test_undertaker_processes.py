@@ -86,7 +86,9 @@ async def test_when_the_supervisor_dies_the_last_worker_is_waited_for_killed_and
             assert code == EXIT_ORPHANED
             assert took < 1.5
             assert not runs(stubborn.pid)
-            await eventually_async(lambda: not runs(grandchild), why="killed with it, it needs a moment to end")
+            await eventually_async(
+                lambda: not runs(grandchild), why="killed with it, it needs a moment to end"
+            )
             assert second not in clients(stage)
         assert len(stage.waiting()) == 4
         assert stage.active() == []

@@ -208,7 +208,7 @@ def test_a_mixed_list_is_worked_in_the_same_order_by_both(
         with SyncQueue(queue, **EMQ.ours(wire_server)) as ours:
             ours.pause()
             ours.add_bulk([(f"m{n}", {"n": n}, opts) for n, opts in enumerate(MIXED)])
-            time.sleep(0.3)  # the delayed ones are due, also for a worker that fell asleep over its look at the clock
+            time.sleep(0.3)  # the delayed ones are due, by any clock that was looked at late
             ours.resume()
         if queue == queue_name:
             node("startWorker", **EMQ.node(queue), behaviour="play", opts={"concurrency": 1})
