@@ -83,7 +83,7 @@ def _announce(config: PoolConfig) -> None:
 def where(redis: RedisConfig) -> str:
     """The server's address without its secrets."""
     if redis.embedded is not None:
-        return f"embedded ({redis.embedded or 'in memory'}) on {redis.unix_path}"
+        return f"embedded ({redis.embedded or 'in memory'}) on unix://{redis.unix_path}"
     if redis.sentinels:
         return f"{redis.master} by sentinels {', '.join(redis.sentinels)}"
     scheme = "rediss" if redis.tls is not None else "redis"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from echomq_pool.config import models
-from echomq_pool.config.schema import PoolConfig
+from echomq_pool.config.schema import PoolConfig, WorkersConfig
 
 KeyPath = tuple[str | int, ...]
 Found = Iterator[tuple[KeyPath, str]]
@@ -24,6 +24,13 @@ LOCK_ONLY = {
 }
 LOCK_ONLY_SCHEDULE = ("limit", "start_date", "end_date", "offset")
 LOCK_ONLY_OPTIONS = ("priority", "lifo", "remove_on_complete", "remove_on_fail")
+
+
+def applies(key: str, workers: WorkersConfig) -> bool:
+    """Whether an option means anything to this entry; what does not is refused when a file says it."""
+    if workers.plane != "lease":
+        return key not in LEASE_ONLY
+    return key not in LOCK_ONLY and not (key == "max_stalled_count" and workers.recovery == "reap")
 
 
 def contradictions(file: models.File, config: PoolConfig) -> Found:

@@ -2,7 +2,7 @@
 """What a plane is: the transitions of one queue's jobs, whatever their keys look like.
 
 Callers speak of jobs and tokens; a plane knows lists, locks and scripts. `lock.py` fulfils this Protocol for
-BullMQ's layout.
+BullMQ's layout, `lease.py` for that of leases by score.
 
 Three rules hold for every plane:
 

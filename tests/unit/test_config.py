@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -559,6 +560,45 @@ def test_the_effective_configuration_names_where_a_number_came_from(toml: Path) 
     assert "processes = 3  # auto: test" in text
     assert 'every = "15m"' in text
     assert 'start_timeout = "1m"' in text
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_the_effective_configuration_can_be_read_back(path: Path, toml: Path) -> None:
+    """what `check` prints is a file that says the same"""
+    config = load(path, {"REDIS_URL": "redis://server:6379/0"}, cpus=CPUS)
+    toml.write_text(show(config))
+    assert show(load(toml, {}, cpus=CPUS)) == re.sub("  # auto: .*", "", toml.read_text())
+
+
+def test_what_a_plane_lacks_is_left_out_of_what_check_prints(toml: Path) -> None:
+    """what `check` prints is a file that says the same"""
+    config = read(toml, WORKERS + 'plane = "lease"\nrecovery = "reap"\n')
+    toml.write_text(show(config))
+    assert load(toml, {}, cpus=CPUS).workers[0].recovery == "reap"
+    assert "max_stalled_count" not in show(config)
+
+
+def test_every_option_of_a_schedule_can_be_read_back(toml: Path) -> None:
+    """what `check` prints is a file that says the same"""
+    schedule = """
+every = "15m"
+offset = "1s"
+limit = 3
+start_date = 2030-01-01T00:00:00.250Z
+end_date = 2031-01-01T00:00:00+02:00
+data = { kind = "daily", "odd key" = [1, { deep = true }] }
+
+[schedulers.opts]
+attempts = 3
+backoff = { type = "exponential", delay = "10s", jitter = 0.5 }
+remove_on_complete = { count = 7, age = "1d" }
+remove_on_fail = true
+keep_logs = 5
+size_limit = "2KB"
+"""
+    config = read(toml, WORKERS + SCHEDULER + schedule)
+    toml.write_text(show(config))
+    assert load(toml, {}, cpus=CPUS).schedulers == config.schedulers
 
 
 def test_the_control_socket_is_found_without_checking_the_whole_file(toml: Path, tmp_path: Path) -> None:
