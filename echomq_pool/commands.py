@@ -228,7 +228,10 @@ def reload(outer: Path | None, config: Path | None, control: str | None) -> int:
 def cancel(
     outer: Path | None, config: Path | None, control: str | None, queue: str, job_id: str, reason: str
 ) -> int:
-    """Stop the running job JOB_ID of QUEUE; it fails and is not tried again. One that does not run here is left alone."""
+    """Stop the running job JOB_ID of QUEUE; it fails and is not tried again.
+
+    A job that does not run in this pool is left alone.
+    """
     return _tell(control, config or outer, "cancel", queue=queue, id=job_id, reason=reason)
 
 
