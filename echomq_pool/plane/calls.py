@@ -78,6 +78,7 @@ class Calls:
         self._batch_args = (
             self.options.lock_duration_ms, codec.to_wire(self.options.worker_name), self.options.metrics_points or b"",
         )  # fmt: skip
+        self._batch_keep = pack(keep_map(None, self.options.keep_completed))
 
     # --- claiming and finishing ----------------------------------------------------------------
 
@@ -89,7 +90,11 @@ class Calls:
 
     def complete_all(self, rows: Sequence[Any], now: int) -> Call:
         """Several completions; `rows` is the flat array of the script, texts as bytes."""
-        return Call("finishBatch", self._batch_keys, (self._base, now, *self._batch_args, pack_raw(rows)))
+        return Call(
+            "finishBatch",
+            self._batch_keys,
+            (self._base, now, *self._batch_args, pack_raw(rows), self._batch_keep),
+        )
 
     def fail(
         self, job: JobRecord, token: str, reason: str, stack: Sequence[str], now: int, fetch: bool

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Gathers the completions of one loop turn of one queue into one script call.
 
-Only plain ones: no parent, no deduplication id, finished jobs either gone at once or kept for good, no limiter. The
-script looks again and leaves alone what is not plain; that, a lone completion and whatever went wrong is finished by
-itself, as if there were no batches (`LockPlane.complete`).
+Only plain ones: no parent, no deduplication id, no limiter, finished jobs gone at once, kept for good or within the
+limits of the group. The script looks again and leaves alone what is not plain; that, a lone completion and whatever
+went wrong is finished by itself, as if there were no batches (`LockPlane.complete`).
 
 Instructions of the server per job, finish and take of the next, of what BullMQ's scripts need (Valkey 9, not kept):
 0.68 by itself, 0.64 in twos, 0.55 in fours, 0.49 in eights, 0.46 in sixteens, 0.44 in thirty-twos. All that the server
@@ -30,7 +30,7 @@ from echomq_pool.plane.lock_replies import taken
 MOST_JOBS = 32
 LIMITS_MS = 1_000  # a queue with limits of its own is not asked for a batch again for so long
 
-GONE, KEPT = 0, 2  # the kinds of the script; 1 more to take the next job
+GONE, KEPT, LIMITED = 0, 2, 4  # the kinds of the script; 1 more to take the next job
 
 NOTHING: Final = Nothing()
 
@@ -66,8 +66,9 @@ class Gatherer:
         self._ask = ask
         self._calls = calls
         self._clock = clock
-        self._kind = plain_kind(keep_map(None, calls.options.keep_completed))
         self._keep = calls.options.keep_completed
+        self._limits = keep_map(None, self._keep)
+        self._kind = kind_within(self._limits, self._limits)
         self._turn: Turn | None = None
         self._seen = 0  # completions of this turn
         self._several = False  # the last turn with any had more than one
@@ -99,7 +100,7 @@ class Gatherer:
         return waiter
 
     def _kind_of(self, job: JobRecord) -> int | None:
-        """GONE or KEPT for a job that is plain as far as can be seen from here, else None."""
+        """The kind of a job that is plain as far as can be seen from here, else None."""
         if job.parent_key is not None or job.deid is not None or self._calls.options.limiter is not None:
             return None
         option = job.opts.get("removeOnComplete")
@@ -107,7 +108,7 @@ class Gatherer:
             return self._kind
         if option is True:
             return GONE
-        return plain_kind(keep_map(option, self._keep))
+        return kind_within(keep_map(option, self._keep), self._limits)
 
     def _end_turn(self) -> None:
         several, self._seen = self._seen > 1, 0
@@ -149,14 +150,16 @@ class Gatherer:
                 _tell(waiter, nothing if fetch else None)
 
 
-def plain_kind(keep: dict[str, Any]) -> int | None:
-    """GONE or KEPT for a `keepJobs` that looks at no other job, else None."""
+def kind_within(keep: dict[str, Any], limits: dict[str, Any]) -> int | None:
+    """The kind of a job with this `keepJobs`; None for one that is neither plain nor the group's own, `limits`."""
     count = keep.get("count", -1)
     if not isinstance(count, int):
         return None
     if count == 0:
         return GONE
-    return KEPT if count < 0 and "age" not in keep else None
+    if count < 0 and "age" not in keep:
+        return KEPT
+    return LIMITED if keep == limits else None
 
 
 def _tell(waiter: asyncio.Future[Answer], answer: Answer) -> None:

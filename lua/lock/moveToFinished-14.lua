@@ -65,9 +65,8 @@ end
 local parent_key, deid = stored[2], stored[3]
 local has_parent = parent_key and parent_key ~= ''
 local evicts = keeps_job and (keep.age or keep.count and keep.count > 0)
-local related, relations, evict
+local related, relations
 if has_parent or deid or evicts then
-  --- @include "delete_keys"
   -- What only jobs with parents, children or a deduplication id need. Made on demand, because making a dozen
   -- functions costs as much as a command, and most jobs have none of these.
   relations = function()
@@ -96,18 +95,6 @@ if has_parent or deid or evicts then
       end
     end
     return { settle_parent = settle_parent, detach = detach, release_dedup = release_dedup, requeue = requeue_parked }
-  end
-  -- Old finished jobs go, newest first. One that is still among its parent's dependencies leaves these, too.
-  evict = function(ids)
-    for i = 1, #ids do
-      local old = base .. ids[i]
-      local old_parent = call('HGET', old, 'parentKey')
-      if old_parent and old_parent ~= '' then
-        related = related or relations()
-        related.detach(old, false)
-      end
-      delete_job_keys(old)
-    end
   end
 end
 
@@ -150,25 +137,12 @@ if keeps_job then
   if stored[5] and not completed then
     call('HDEL', job, 'defa')
   end
-  if keep.age then
-    local cut, limit = now - keep.age * 1000, keep.limit or 1000
-    local ids = call('ZREVRANGEBYSCORE', target, cut, '-inf', 'LIMIT', 0, limit)
-    evict(ids)
-    if #ids < limit then
-      call('ZREMRANGEBYSCORE', target, '-inf', cut)
-    else
-      for from = 1, #ids, 7000 do
-        call('ZREM', target, unpack(ids, from, math.min(from + 6999, #ids)))
-      end
-    end
-  end
-  local count = keep.count
-  if count and count > 0 then
-    local ids = call('ZREVRANGE', target, count, -1)
-    if ids[1] then
-      evict(ids)
-      call('ZREMRANGEBYRANK', target, 0, -(count + 1))
-    end
+  if evicts then
+    --- @include "keep_within"
+    keep_within(target, base, keep, now, 1, function(old)
+      related = related or relations()
+      related.detach(old, false)
+    end)
   end
 else
   if completed and not related then

@@ -5,7 +5,9 @@
      KEYS[7] meta   KEYS[8] pc   KEYS[9] completed   KEYS[10] metrics:completed   KEYS[11] marker
      ARGV[1] key base   ARGV[2] now ms   ARGV[3] lockDuration ms   ARGV[4] worker's name or empty
      ARGV[5] maxMetricsSize or empty   ARGV[6] msgpack flat array: id, token, returnvalue and kind of each job; no id twice.
-             kind: 0 the job goes, 2 it is kept without a limit; 1 more to take the next job under the same token
+             kind: 0 the job goes, 2 it is kept for good, 4 within limits; 1 more to take the next job under the same
+             token
+     ARGV[7] msgpack keepJobs {count?, age? s, limit?}, or empty where no kind is 4
      Returns [ms of the next delayed job where a take found nothing, else 0; for each job {flat hash, id} of the next one,
      0 for none, or 1: nothing of it was changed, it has to be finished by itself]. [-1] alone: that is so for all, because
      the queue has limits that each take must look at. ]]
@@ -90,6 +92,7 @@ if not cap then
   cap = default_cap(meta_key)
 end
 local gone, ids, kept, wanted = {}, {}, {}, 0
+local within, limited = 0, 0 -- so much of `kept` is within the limits looked at last; jobs that ask for that look
 for i = 1, #finished do
   local n = finished[i]
   local job, kind, size = jobs[n], rows[n * 4], #gone
@@ -99,13 +102,25 @@ for i = 1, #finished do
     gone[size + 2], gone[size + 3], gone[size + 4], gone[size + 5] = job, job .. ':logs', job .. ':processed', job .. ':failed'
   else
     kept[#kept + 1], kept[#kept + 2] = now, ids[i]
+    if kind > 3 then
+      within, limited = #kept, limited + 1
+    end
     call('HSET', job, 'atm', made[n], 'returnvalue', rows[n * 4 - 1], 'finishedOn', now)
   end
   wanted = wanted + kind % 2
 end
 call('DEL', unpack(gone))
-if kept[1] then
-  call('ZADD', keys[9], unpack(kept))
+if limited > 0 then
+  -- One look for all: what is among the newest of all of them was among the newest at each.
+  call('ZADD', keys[9], unpack(kept, 1, within))
+  --- @include "keep_within"
+  keep_within(keys[9], base, cmsgpack.unpack(args[7]), now, limited, function(old)
+    --- @include "detach"
+    detach(old, false)
+  end)
+end
+if kept[within + 1] then
+  call('ZADD', keys[9], unpack(kept, within + 1))
 end
 if is_marked then
   call('SREM', stalled, unpack(ids))

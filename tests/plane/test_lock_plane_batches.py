@@ -140,12 +140,16 @@ async def test_a_job_that_concerns_others_goes_alone(bench: Bench, wire: Wire, o
         ({}, lock_gather.KEPT),
         ({"count": -1, "limit": 5}, lock_gather.KEPT),
         (3, None),
+        ({"count": 1000, "age": 86_400}, lock_gather.LIMITED),
         ({"age": 0}, None),
         ({"count": "3"}, None),
     ],
 )
-def test_plain_is_what_looks_at_no_other_finished_job(keep: Any, kind: int | None) -> None:
-    assert lock_gather.plain_kind(keep_map(keep, KeepConfig())) == kind
+def test_plain_is_what_looks_at_no_other_finished_job_or_as_the_group_does(
+    keep: Any, kind: int | None
+) -> None:
+    group = keep_map(None, KeepConfig(count=1000, age_s=86_400))
+    assert lock_gather.kind_within(keep_map(keep, KeepConfig()), group) == kind
 
 
 async def test_a_group_with_a_limiter_sends_no_batches(server: Server, queue_name: str) -> None:

@@ -32,30 +32,37 @@ class Row:
     value: str = "null"
     kept: bool = True
     fetch: bool = True
+    limited: bool = False  # kept within the limits of the call
 
     @property
     def packed(self) -> list[Any]:
-        return [self.id, self.token, self.value, 2 * self.kept + self.fetch]
+        kind = 4 if self.limited else 2 * self.kept
+        return [self.id, self.token, self.value, kind + self.fetch]
 
 
-def together(wire: Wire, rows: list[Row], *, name: str = "", metrics: Any = "") -> Any:
+Limits = dict[str, int]
+
+
+def together(
+    wire: Wire, rows: list[Row], *, name: str = "", metrics: Any = "", limits: Limits | None = None
+) -> Any:
     """One call for all rows; [due, answer of each row], or [-1]."""
     sha = wire.client.script_load(BATCH.text)
     packed = msgpack.packb([part for row in rows for part in row.packed])
     keys = [wire.base + key for key in KEYS.split()]
-    return text(
-        wire.client.evalsha(sha, len(keys), *keys, wire.base, wire.now, 30_000, name, metrics, packed)
-    )
+    keep = msgpack.packb(limits) if limits else ""
+    args = (wire.base, wire.now, 30_000, name, metrics, packed, keep)
+    return text(wire.client.evalsha(sha, len(keys), *keys, *args))
 
 
-def alone(wire: Wire, row: Row, *, name: str = "", metrics: Any = "") -> Any:
+def alone(wire: Wire, row: Row, *, name: str = "", metrics: Any = "", limits: Limits | None = None) -> Any:
     """The same for one row by moveToFinished."""
     wire.token = row.token
     return wire.finish(
         row.id,
         row.value,
         fetch=row.fetch,
-        keep={"count": -1 if row.kept else 0},
+        keep=limits if row.limited else {"count": -1 if row.kept else 0},
         name=name or None,
         maxMetricsSize=metrics,
     )
@@ -159,6 +166,51 @@ def test_the_far_end_of_active_is_reached_too(client: redis.Redis, queue_name: s
         rows = filled(wire, 40, 30)
     assert compare(single, batch, [rows[29], rows[2], rows[28]]) == []
     assert compare(single, batch, [rows[3], rows[0], rows[5]]) == []
+
+
+LIMITS: list[Limits] = [
+    {"count": 3},
+    {"count": 1},
+    {"count": 30},
+    {"age": 60},
+    {"count": 4, "age": 60, "limit": 2},
+]
+
+
+@pytest.mark.parametrize("limits", LIMITS, ids=str)
+@pytest.mark.parametrize("others", ["none", "kept for good", "gone"])
+def test_finished_jobs_beyond_the_limits_go_as_after_single_calls(
+    client: redis.Redis, queue_name: str, limits: Limits, others: str
+) -> None:
+    """case C031; case C140: by number and by age, beside such as are kept for good or not at all."""
+    single, batch = twins(client, queue_name)
+    for wire in (single, batch):
+        for row in filled(wire, 12, 12):
+            alone(wire, row)
+            wire.now += 10_000
+        rows = filled(wire, 12, 6)
+    own = [n % 2 == 0 or others == "none" for n in range(len(rows))]
+    rows = [
+        Row(r.id, r.token, kept=others != "gone", limited=mine) for r, mine in zip(rows, own, strict=True)
+    ]
+    assert compare(single, batch, rows, limits=limits) == []
+
+
+def test_an_old_job_that_its_parent_still_counts_is_taken_off_before_it_goes(
+    client: redis.Redis, queue_name: str
+) -> None:
+    """promise 4.21"""
+    wire = Wire(client, queue_name)
+    (old,) = filled(wire, 1, 1)
+    alone(wire, old)
+    wire.add("P", children=True)
+    client.hset(wire.key(old.id), "parentKey", wire.key("P"))
+    client.sadd(wire.key("P:dependencies"), wire.key(old.id))
+    rows = [Row(row.id, row.token, fetch=False, limited=True) for row in filled(wire, 2, 2)]
+    assert together(wire, rows, limits={"count": 2}) == [0, NONE, NONE]
+    assert (wire.get("P:dependencies"), wire.get(old.id)) == (None, None)
+    assert wire.get("wait") == ["P"]
+    assert sorted(wire.get("completed")) == sorted(row.id for row in rows)
 
 
 def _later(wire: Wire) -> None:
@@ -313,7 +365,8 @@ def some_rows(wire: Wire, draw: Draw) -> list[Row]:
     for job_id in draw.sample(active, draw.randint(0, len(active))) + ["nowhere"] * (draw.random() < 0.1):
         token = wire.get(job_id + ":lock") if draw.random() < 0.9 else None
         value = draw.choice(["null", '{"r":"ä"}'])
-        rows.append(Row(job_id, token or "gone:1", value, draw.random() < 0.6, draw.random() < 0.8))
+        kept, fetch, limited = draw.random() < 0.6, draw.random() < 0.8, draw.random() < 0.3
+        rows.append(Row(job_id, token or "gone:1", value, kept, fetch, limited))
     return rows
 
 
@@ -329,8 +382,17 @@ def test_in_any_state_a_batch_comes_to_the_same_as_its_jobs_one_by_one(
     )
 
     @limits
-    @given(STEPS, st.integers(0, 8), SEEDS, st.sampled_from(["", "wk"]), st.sampled_from(["", 3]))
-    def same(steps: list[tuple[Operation, int]], taken: int, seed: int, name: str, metrics: Any) -> None:
+    @given(
+        STEPS,
+        st.integers(0, 8),
+        SEEDS,
+        st.sampled_from(["", "wk"]),
+        st.sampled_from(["", 3]),
+        st.sampled_from(LIMITS),
+    )
+    def same(
+        steps: list[tuple[Operation, int]], taken: int, seed: int, name: str, metrics: Any, keep: Limits
+    ) -> None:
         single, batch = twins(client, queue_name)
         try:
             for wire in (single, batch):
@@ -344,7 +406,7 @@ def test_in_any_state_a_batch_comes_to_the_same_as_its_jobs_one_by_one(
             assume(each_id_is_in_one_place(batch))
             rows = some_rows(batch, Draw(seed))
             if rows:
-                compare(single, batch, rows, name=name, metrics=metrics)
+                compare(single, batch, rows, name=name, metrics=metrics, limits=keep)
         finally:
             for wire in (single, batch):
                 client.delete(*[wire.key(suffix) for suffix in wire.dump()] or ["none"])
