@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import select
 import socket
 from collections.abc import Callable, Iterable, Sequence
@@ -13,6 +14,8 @@ import hiredis
 Arg = bytes | str | int | float
 # Its own types know tuples of one only.
 _pack: Callable[[tuple[Arg, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
+
+AT_ONCE = 500  # commands packed before something is written
 
 
 class Wire:
@@ -34,26 +37,32 @@ class Wire:
         Raises:
             hiredis.ReplyError: the first error among the replies.
         """
-        packed = [_pack(tuple(command)) for command in commands]
-        replies = self._exchange(b"".join(packed), len(packed))
+        replies = self._exchange(commands)
         for reply in replies:
             if isinstance(reply, hiredis.ReplyError):
                 raise reply
         return replies
 
-    def _exchange(self, out: bytes, count: int) -> list[Any]:
+    def _exchange(self, commands: Iterable[Sequence[Arg]]) -> list[Any]:
+        """Packs some while the server works on those before: two cores are busy, not one after the other."""
         replies: list[Any] = []
-        view = memoryview(out)
+        rest, asked = iter(commands), 0
+        view = memoryview(b"")
         self.trips += 1
-        self.sent += len(out)
         self._socket.setblocking(False)
-        while len(replies) < count:
+        while True:
+            if not view:
+                packed = [_pack(tuple(command)) for command in itertools.islice(rest, AT_ONCE)]
+                asked += len(packed)
+                view = memoryview(b"".join(packed))
+                self.sent += len(view)
+            if not view and len(replies) == asked:
+                return replies
             readable, writable, _ = select.select([self._socket], [self._socket] if view else [], [])
             if writable:
-                view = view[self._socket.send(view[: 1 << 18]) :]
+                view = view[self._socket.send(view) :]
             if readable:
                 self._feed(replies)
-        return replies
 
     def _feed(self, replies: list[Any]) -> None:
         data = self._socket.recv(1 << 18)
