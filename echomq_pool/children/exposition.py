@@ -21,9 +21,12 @@ LABELS = {"restarts": "reason", "hooks_run": "event", "hooks_failed": "event"}
 
 
 def families(
-    status: dict[str, Any], depths: dict[str, Depths], events: dict[str, dict[str, int]]
+    status: dict[str, Any],
+    depths: dict[str, Depths],
+    events: dict[str, dict[str, int]],
+    beats: dict[str, int],
 ) -> Iterator[Metric]:
-    """Everything that /metrics shows."""
+    """Everything that /metrics shows. `beats`: the oldest beat in a group, as its age in ms."""
     totals = status.get("totals", {})
     yield from _counters(totals.get("counters", {}))
     yield from _counters({f"restarts|{reason}": n for reason, n in status.get("restarts", {}).items()})
@@ -32,6 +35,7 @@ def families(
     yield from _children(status.get("children", []))
     yield from _queues(depths)
     yield from _events(events)
+    yield from _beats(beats)
 
 
 def _by_family(names: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
@@ -111,4 +115,15 @@ def _events(events: dict[str, dict[str, int]]) -> Iterator[Metric]:
     for queue, names in sorted(events.items()):
         for name, n in sorted(names.items()):
             metric.add_metric([queue, name], n)
+    yield metric
+
+
+def _beats(beats: dict[str, int]) -> Iterator[Metric]:
+    metric = GaugeMetricFamily(
+        "echomq_beat_age_seconds",
+        "since the loop that is behind all others of its group has turned",
+        labels=["group"],
+    )
+    for group, age_ms in sorted(beats.items()):
+        metric.add_metric([group], age_ms / 1000)
     yield metric

@@ -109,6 +109,16 @@ class Observer(Child):
         await self.depths.refresh()
         return web.Response(body=generate_latest(self.registry), headers={"Content-Type": METRICS_TYPE})
 
+    def beats(self) -> dict[str, int]:
+        """Age of the oldest beat in each group that has a process, and of the supervisor's, in ms."""
+        now_ms = self.clock.mono_ms()
+        ages = {"supervisor": max(0, now_ms - self.board.beat_ms(0))}
+        for child in self.status.get("children", []):
+            slot = child.get("slot", -1)  # a supervisor that was started before an upgrade does not tell it
+            if slot >= 0 and (beat_ms := self.board.beat_ms(slot)):
+                ages[child["group"]] = max(ages.get(child["group"], 0), now_ms - beat_ms)
+        return ages
+
     def _takes_nothing(self) -> bool:
         depths = [depth for depth in self.depths.depths.values() if not depth.paused]
         waiting = sum(depth.counts["wait"] + depth.counts["prioritized"] for depth in depths)
@@ -137,7 +147,7 @@ class _Collector:
 
     def collect(self) -> list[Metric]:
         observer = self.observer
-        return list(families(observer.status, observer.depths.depths, observer.events))
+        return list(families(observer.status, observer.depths.depths, observer.events, observer.beats()))
 
 
 def _answer(problems: list[str]) -> web.Response:

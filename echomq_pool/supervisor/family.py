@@ -143,6 +143,7 @@ def child_row(member: Member, state: str, restarts: int, busy: int, now_ms: int)
         "id": member.id,
         "group": member.group,
         "pid": member.pid,
+        "slot": member.slot,
         "state": state,
         "restarts": restarts,
         "busy": busy,

@@ -73,6 +73,7 @@ def _child_row(root: Pictured, group: Group, node: Node) -> dict[str, Any]:
         "id": node.id,
         "group": group.id,
         "pid": 0,
+        "slot": -1,
         "state": "ignored" if left else node.state.value,
         "restarts": node.restarts,
         "busy": 0,

@@ -25,6 +25,7 @@ from tests.support.waiting import eventually_async
 
 def status(*, connected: bool = True, state: str = "running", detail: str = "") -> dict[str, Any]:
     worker = {"id": "w-1", "group": "w", "state": state, "connected": connected, "detail": detail, "busy": 0}
+    worker |= {"pid": 11, "slot": 2}
     singleton = {
         "id": "lock_manager",
         "group": "infra",
@@ -32,6 +33,8 @@ def status(*, connected: bool = True, state: str = "running", detail: str = "") 
         "connected": True,
         "detail": "",
         "busy": 0,
+        "pid": 10,
+        "slot": 1,
     }
     groups = [{"id": "infra", "dynamic": False}, {"id": "w", "dynamic": True}]
     return {
@@ -125,6 +128,23 @@ async def test_metrics_show_jobs_by_outcome_queue_depths_and_events(
         assert 'echomq_restarts_total{reason="signal"} 2.0' in text
 
 
+async def test_metrics_show_how_long_ago_each_group_has_beaten(own_server: Server) -> None:
+    """case C156; of the loop that is behind the others, and of nobody who has no process"""
+    async with InProcess(Observer, settings(own_server)) as child:
+        now = SYSTEM_CLOCK.mono_ms()
+        for slot, ago in ((0, 1_000), (1, 2_000), (2, 60_000)):
+            child.board.beat(slot, now - ago)
+        gone = {"id": "x-1", "group": "x", "state": "restarting", "pid": 0, "slot": -1}
+        told = status()
+        child.send(Tree({**told, "children": [*told["children"], gone]}))
+        await eventually_async(lambda: child.child.status)
+        _, text = await fetch(child, "/metrics")
+    ages = dict(re.findall(r'echomq_beat_age_seconds{group="(\w+)"} ([0-9.]+)', text))
+    assert ages.keys() == {"supervisor", "infra", "w"}
+    assert float(ages["supervisor"]) < float(ages["infra"]) < float(ages["w"])
+    assert float(ages["w"]) >= 60
+
+
 async def test_depths_of_a_lease_plane_queue_count_the_jobs_in_its_lanes(
     valkey_server: Server, queue_name: str
 ) -> None:
@@ -183,7 +203,7 @@ def test_the_page_has_the_same_size_after_any_number_of_processes() -> None:
         metrics.observe("duration|q", 0.01)
         totals.update(process, *metrics.snapshot())
         totals.end(process)
-        sizes.add(sum(len(f.samples) for f in families({**status(), "totals": totals.as_dict()}, {}, {})))
+        sizes.add(sum(len(f.samples) for f in families({**status(), "totals": totals.as_dict()}, {}, {}, {})))
     assert len(sizes) == 1
 
 
