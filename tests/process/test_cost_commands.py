@@ -97,7 +97,8 @@ def test_a_renewal_tick_is_one_call(
         with running(tmp_path, own_server, queue_name, "work", processes, slots, RENEWING):
             eventually(lambda: queue.get_job_counts("active")["active"] == jobs)
             seen = requests(own_server, seconds)
-    assert seconds / tick - 2 <= seen["EVALSHA"] <= seconds / tick + 1, seen
+    # A busy machine makes ticks late, never more.
+    assert seconds / tick / 2 <= seen["EVALSHA"] <= seconds / tick + 1, seen
 
 
 def test_an_idle_pool_of_eight_workers_hardly_asks(
