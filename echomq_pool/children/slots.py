@@ -139,6 +139,9 @@ class Slots:
     def _barred(self, run: Run) -> Outcome | None:
         """The end of a job that must not be started; None: it may, and counts as running."""
         record = run.record
+        if record.is_ghost:
+            record.opts["removeOnFail"] = True  # what is left of it is what the take wrote
+            return failed(f"job {record.id} is gone: only its id was left in the queue", final=True)
         if record.defa is not None:
             return failed(record.defa, final=True)
         try:

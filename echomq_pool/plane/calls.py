@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from echomq_pool.config.schema import KeepConfig
 from echomq_pool.plane import codec
 from echomq_pool.plane.base import HeldRow, PlaneOptions
-from echomq_pool.plane.job_record import JobRecord
+from echomq_pool.plane.job_record import JobRecord, number
 from echomq_pool.plane.keys import QueueKeys
 from echomq_pool.plane.pack import pack, pack_map, pack_raw, pack_text
 
@@ -301,8 +301,12 @@ def keep_map(option: Any, default: KeepConfig) -> dict[str, Any]:
     if isinstance(option, bool):
         return {"count": 0 if option else -1}
     if isinstance(option, int | float):
-        return {"count": int(option)}
-    return {k: v for k, v in option.items() if v is not None} if isinstance(option, dict) else {"count": -1}
+        return {"count": int(number(option))}
+    if not isinstance(option, dict):
+        return {"count": -1}
+    # Numbers only: the script has taken the job out of `active` when it comes to use them. An age may have a fraction.
+    numbers = {k: number(v) for k, v in option.items() if v == 0 or number(v)}
+    return {k: v if k == "age" else int(v) for k, v in numbers.items()}
 
 
 def failure_fields(reason: str | None, stack: Sequence[str] | None) -> bytes:

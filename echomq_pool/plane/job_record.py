@@ -78,6 +78,11 @@ class JobRecord:
         return job
 
     @property
+    def is_ghost(self) -> bool:
+        """True when only an id was found: a take of it makes a hash, but no add has written that one."""
+        return not self.name and not self.timestamp
+
+    @property
     def attempts(self) -> int:
         """How often the job may be tried; 0 behaves as 1."""
         attempts = self.opts.get("attempts")

@@ -141,7 +141,7 @@ def check_queue_name(name: object) -> None:
 
 
 def check_job_id(job_id: object) -> None:
-    """Refuses a custom job id by Node's rules.
+    """Refuses a custom job id by Node's rules, and one whose hash would be a key of the queue itself.
 
     Raises:
         InputError: with the reason.
@@ -156,6 +156,8 @@ def check_job_id(job_id: object) -> None:
         raise InputError(f"job id: it must not start with '0:', got {job_id!r}")
     if ":" in job_id and job_id.count(":") != 2:
         raise InputError(f"job id: ':' is allowed only in three-part ids (as 'a:b:c'), got {job_id!r}")
+    if job_id in SUFFIXES:
+        raise InputError(f"job id: the queue has a key of its own of that name, got {job_id!r}")
     _encodable("job id", job_id)
 
 

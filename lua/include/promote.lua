@@ -12,14 +12,18 @@ local function promote_due(base, wait, prioritized, events, delayed, counter, ma
   for i = 1, #due do
     local id = due[i]
     local job = base .. id
-    local priority = tonumber(call('HGET', job, 'priority') or 0)
-    if priority == 0 then
-      plain[#plain + 1] = id
-    else
-      push_prioritized(prioritized, counter, priority, id)
+    local stored = redis.pcall('HGET', job, 'priority')
+    -- A key that is no hash is no job: its id goes, and the others are not lost with it.
+    if type(stored) ~= 'table' then
+      local priority = tonumber(stored or 0) or 0
+      if priority == 0 then
+        plain[#plain + 1] = id
+      else
+        push_prioritized(prioritized, counter, priority, id)
+      end
+      call('XADD', events, '*', 'event', 'waiting', 'jobId', id, 'prev', 'delayed')
+      call('HSET', job, 'delay', '0')
     end
-    call('XADD', events, '*', 'event', 'waiting', 'jobId', id, 'prev', 'delayed')
-    call('HSET', job, 'delay', '0')
   end
   if plain[1] then
     call('LPUSH', wait, unpack(plain))

@@ -7,4 +7,7 @@ end
 local token, duration, worker = opts.token, opts.lockDuration, opts.name
 --- @include "take_job"
 call('ZADD', marker, '0', '0')
+if flat.err then -- and the marker lets the taker look again
+  return { 0, 0, 0, 0 }
+end
 return { flat, id, 0, 0 }

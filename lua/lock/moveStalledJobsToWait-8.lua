@@ -44,6 +44,16 @@ local function of_scheduler(job)
     and (call('EXISTS', base .. 'repeat:' .. scheduler) == 1 or call('ZSCORE', base .. 'repeat', scheduler))
 end
 
+-- A marker is none, nor is a key that is no hash: the others must not be lost with it. A hash that is gone is the
+-- taker's to fail.
+local function is_job(id)
+  if string.sub(id, 1, 2) == '0:' then
+    return false
+  end
+  local kind = call('TYPE', base .. id).ok
+  return kind == 'hash' or kind == 'none'
+end
+
 local function recover(ids)
   for i = 1, #ids do
     local id = ids[i]
@@ -69,7 +79,7 @@ if marked[1] then
   call('DEL', stalled)
   local removed = take_out(active, without_lock(marked))
   for i = 1, #removed do
-    if string.sub(removed[i], 1, 2) ~= '0:' then
+    if is_job(removed[i]) then
       recovered[#recovered + 1] = removed[i]
     end
   end

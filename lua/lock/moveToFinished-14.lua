@@ -122,7 +122,7 @@ if has_parent then
   related.settle_parent(tonumber(now))
 end
 
-local made = (stored[4] or 0) + 1
+local made = (tonumber(stored[4]) or 0) + 1
 if keeps_job then
   if locked then
     call('DEL', lock)

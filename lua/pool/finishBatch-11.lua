@@ -46,7 +46,7 @@ for n = 1, count do
     local is_child = stored[2] and stored[2] ~= ''
     local has_children = are_children and call('EXISTS', job .. ':dependencies', job .. ':unsuccessful') > 0
     if stored[1] and not is_child and not stored[3] and not has_children then
-      plain[#plain + 1], made[n], place[rows[n * 4 - 3]] = n, (stored[4] or 0) + 1, n
+      plain[#plain + 1], made[n], place[rows[n * 4 - 3]] = n, (tonumber(stored[4]) or 0) + 1, n
     end
   end
 end
@@ -187,7 +187,7 @@ for i = 1, final do
     local id = next_ids[next_one]
     if id then
       --- @include "take_job"
-      answers[n + 1] = { flat, id }
+      answers[n + 1] = flat.err and 0 or { flat, id }
     end
   end
 end

@@ -29,7 +29,7 @@ local function may_hold(id, token, ats)
   if held then
     return held == token
   end
-  return is_active(id) and call('HGET', base .. id, 'ats') == ats
+  return is_active(id) and redis.pcall('HGET', base .. id, 'ats') == ats -- false where it is no hash
 end
 
 local refused = {}

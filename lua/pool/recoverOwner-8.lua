@@ -38,7 +38,7 @@ local function is_ours(id, lock)
   if lock then
     return lock:sub(1, #owner) == owner
   end
-  return held[id] ~= nil and call('HGET', base .. id, 'ats') == held[id]
+  return held[id] ~= nil and redis.pcall('HGET', base .. id, 'ats') == held[id] -- false where it is no hash
 end
 
 -- Newest first, which is the order of the list: given back in this order, the oldest is the next to run.
@@ -116,7 +116,7 @@ for i = 1, #ids do
   local job = base .. id
   call('DEL', job .. ':lock')
   call('SREM', stalled, id)
-  if call('EXISTS', job) == 0 then
+  if call('TYPE', job).ok ~= 'hash' then -- gone, or no job: it must not take the others along
     rows[i] = { id, 'missing', 0 }
   else
     rows[i] = stall and give_back_stalled(id, job) or hand_back(id, job)

@@ -21,7 +21,10 @@ end
 local rows = {}
 each_lock(KEYS[1], base, function(id, token)
   if token and token:sub(1, #owner) == owner and known[id] ~= token then
-    rows[#rows + 1] = { id, token, call('HGETALL', base .. id) }
+    local flat = redis.pcall('HGETALL', base .. id)
+    if not flat.err then
+      rows[#rows + 1] = { id, token, flat }
+    end
   end
 end)
 return rows

@@ -225,6 +225,22 @@ def test_data_that_is_no_json_fails_unrun_and_stays_to_be_seen(
     assert jobs.result(good) == "fine"
 
 
+def test_an_id_without_a_hash_never_reaches_the_processor_and_leaves_nothing(
+    valkey_server: Server, queue_name: str
+) -> None:
+    """case C021"""
+    jobs = Jobs(valkey_server, queue_name)
+    jobs.client.lpush(jobs.key("wait"), "ghost")
+    good = jobs.put("ok")
+    with Hub(config_for(valkey_server, (queue_name,), "processors:trick")):
+        jobs.ended(good, "completed")
+        eventually(lambda: not jobs.get("active"))
+    assert [e for e in jobs.events() if "ghost" in e and "failed" in e]
+    assert not [key for key in jobs.dump() if "ghost" in key]
+    assert jobs.count("completed") == 1
+    assert jobs.count("failed") == 0
+
+
 def test_a_job_out_of_memory_fails_and_its_process_asks_to_be_replaced(
     valkey_server: Server, queue_name: str
 ) -> None:

@@ -143,6 +143,7 @@ async def test_a_job_that_concerns_others_goes_alone(bench: Bench, wire: Wire, o
         ({"count": 1000, "age": 86_400}, lock_gather.LIMITED),
         ({"age": 0}, None),
         ({"count": "3"}, None),
+        ({"count": "all", "age": None, "limit": []}, lock_gather.KEPT),
     ],
 )
 def test_plain_is_what_looks_at_no_other_finished_job_or_as_the_group_does(
@@ -150,6 +151,20 @@ def test_plain_is_what_looks_at_no_other_finished_job_or_as_the_group_does(
 ) -> None:
     group = keep_map(None, KeepConfig(count=1000, age_s=86_400))
     assert lock_gather.kind_within(keep_map(keep, KeepConfig()), group) == kind
+
+
+@pytest.mark.parametrize(
+    ("option", "kept"),
+    [
+        ({"count": "3", "age": "0.5", "limit": 7.9}, {"count": 3, "age": 0.5, "limit": 7}),
+        ({"count": "all", "age": {}, "limit": float("inf")}, {}),
+        (float("inf"), {"count": 0}),
+        ("yes", {"count": -1}),
+    ],
+)
+def test_the_script_gets_numbers_whatever_a_producer_wrote(option: Any, kept: dict[str, float]) -> None:
+    """law 13: it compares them when the job has left active already, and a text would lose the job there."""
+    assert keep_map(option, KeepConfig()) == kept
 
 
 async def test_a_group_with_a_limiter_sends_no_batches(server: Server, queue_name: str) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from echomq_pool.errors import InputError
-from echomq_pool.plane.keys import QueueKeys, check_job_id, check_queue_name, job_id_of
+from echomq_pool.plane.keys import SUFFIXES, QueueKeys, check_job_id, check_queue_name, job_id_of
 
 PLAIN = st.text(st.characters(codec="utf-8", exclude_characters=":{}"), min_size=1).filter(str.strip)
 
@@ -98,6 +98,13 @@ def test_custom_ids_follow_the_rules_of_node(job_id: str, accepted: bool) -> Non
     else:
         with pytest.raises(InputError, match="job id"):
             check_job_id(job_id)
+
+
+@pytest.mark.parametrize("name", SUFFIXES)
+def test_an_id_whose_hash_would_be_a_key_of_the_queue_itself_is_refused(name: str) -> None:
+    """law 13: a job `wait` would be a hash where the list belongs, and then nothing could be added any more"""
+    with pytest.raises(InputError, match="job id"):
+        check_job_id(name)
 
 
 @pytest.mark.parametrize("job_id", [5, None, 1.5, b"x", ""])
