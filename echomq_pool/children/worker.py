@@ -122,13 +122,18 @@ class Worker(Child):
             kept_by(source.plane, keeper)
         return keeper
 
+    def _name(self) -> str:
+        """What dashboards show, and jobs keep as `processed_by`: pools of one name, on however many hosts, are told
+        apart by the start of the worker id, which is that of its tokens.
+        """
+        name = f"{self.config.name}/{self.context.id}.{self.worker_id[:6]}"
+        return "".join(c if "!" <= c <= "~" else "-" for c in name)
+
     def _wiring(self) -> Wiring:
         return Wiring(
             config=self.config,
             group=self.group,
-            worker_name="".join(
-                c if "!" <= c <= "~" else "-" for c in f"{self.config.name}/{self.context.id}"
-            ),
+            worker_name=self._name(),
             library=library(),
             clock=self.clock,
             on_connect=self._connected,

@@ -43,7 +43,11 @@ def test_links_are_told_before_the_first_take_and_jobs_before_they_start(
         kinds = [type(message) for message in hub.heard]
         assert kinds.index(Ready) < kinds.index(Linked) < kinds.index(Held)
         told = [m for m in hub.heard[: kinds.index(Held)] if isinstance(m, Linked)]
-        main = {c["id"] for c in jobs.client.client_list() if c["name"] == "echomq:test/main-1"}
+        main = {
+            c["id"]
+            for c in jobs.client.client_list()
+            if c["name"] == f"echomq:test/main-1.{hub.worker_id[:6]}"
+        }
         assert {int(i) for i in main} <= set(told[-1].client_ids)
         assert hub.board.busy(1) == 6
         jobs.done(6)
@@ -197,18 +201,18 @@ def test_an_idle_worker_sends_one_command_per_drain_delay(valkey_server: Server,
 def test_the_blocking_connection_bears_the_name_that_dashboards_look_for(
     valkey_server: Server, queue_name: str
 ) -> None:
-    """law 12: one connection per process and queue is named as Node names its workers."""
+    """law 12, case C159: one connection per process and queue is named as Node names its workers."""
     jobs = Jobs(valkey_server, queue_name)
     keys = QueueKeys("emq", queue_name)
-    with Hub(config_for(valkey_server, (queue_name,), "processors:work")):
+    with Hub(config_for(valkey_server, (queue_name,), "processors:work")) as hub:
         prefix = keys.worker_client_name()
         names = eventually(
             lambda: [n for c in jobs.client.client_list() if (n := c["name"]).startswith(prefix)]
         )
-        assert names == [f"{prefix}:w:test/main-1"]
+        assert names == [f"{prefix}:w:test/main-1.{hub.worker_id[:6]}"]
         job_id = jobs.put()
         jobs.ended(job_id, "completed")
-        assert jobs.field(job_id, "pb") == "test/main-1"
+        assert jobs.field(job_id, "pb") == f"test/main-1.{hub.worker_id[:6]}"
 
 
 def test_a_prefix_without_braces_is_served_too(valkey_server: Server, queue_name: str) -> None:

@@ -49,3 +49,39 @@ concurrency = 2
         assert "Traceback" not in pool.log()
     finally:
         pool.destroy()
+
+
+def test_pools_of_one_name_with_the_same_pids_are_told_apart(
+    tmp_path: Path, own_server: Server, queue_name: str
+) -> None:
+    """case C159: as in two containers of one deployment, whose process numbers are the same"""
+    body = f"""
+[[workers]]
+name = "one"
+queues = ["{queue_name}"]
+processor = "tests.support.soak_jobs:work"
+processes = 1
+concurrency = 1
+"""
+    pools = [PoolProcess(folder_of(tmp_path, n), own_server.url, body) for n in range(2)]
+    try:
+        for pool in pools:
+            pool.start(*namespace())
+        assert len({pool.status()["children"][-1]["pid"] for pool in pools}) == 1, "the numbers are the same"
+        with SyncQueue(queue_name, url=own_server.url) as queue:
+            named = {worker["rawname"].rpartition(":w:")[2] for worker in queue.get_workers()}
+            assert len(named) == 2
+            job_id = str(queue.add("job", {"folder": str(tmp_path)}).id)
+            eventually(lambda: queue.get_state(job_id) == "completed")
+            job = queue.get_job(job_id)
+            assert job is not None
+            assert job.processed_by in named, "which of the two it was"
+    finally:
+        for pool in pools:
+            pool.destroy()
+
+
+def folder_of(parent: Path, number: int) -> Path:
+    folder = parent / str(number)
+    folder.mkdir()
+    return folder
