@@ -22,6 +22,8 @@ NO_CONFIG = f"no configuration: give --config PATH or set {CONFIG_VARIABLE}"
 
 def run(path: Path) -> int:
     """Becomes the supervisor of the pool that `path` describes; the exit code once it has ended."""
+    if sys.platform != "linux":  # elsewhere a fork without exec is not safe, and there is no pidfd
+        return refuse([f"a pool runs on Linux only, and this is {sys.platform!r}; producers run anywhere"])
     from echomq_pool import pool
     from echomq_pool.errors import ConfigError
 

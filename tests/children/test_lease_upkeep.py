@@ -227,7 +227,7 @@ async def test_who_cannot_hear_looks_by_the_beat(bench: LeaseBench, monkeypatch:
 
 
 async def test_a_checker_that_was_silenced_looks_when_it_may_again(bench: LeaseBench) -> None:
-    """case C152"""
+    """TSTP and CONT: nothing that became due meanwhile is forgotten"""
     async with child_on(bench, StalledChecker) as child:
         child.send(Quiet())
         await eventually_async(lambda: child.child.quiet)
@@ -259,7 +259,7 @@ async def test_a_repeat_that_is_made_while_all_is_idle_fires_at_its_time(bench: 
 
 
 async def test_a_scheduler_that_was_silenced_fires_when_it_may_again(bench: LeaseBench) -> None:
-    """case C152"""
+    """TSTP and CONT: nothing that became due meanwhile is forgotten"""
     async with child_on(bench, JobScheduler) as child:
         child.send(Quiet())
         await eventually_async(lambda: child.child.lease_series.quiet)

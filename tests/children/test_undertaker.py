@@ -272,7 +272,7 @@ async def test_an_expired_job_is_settled_by_its_own_retry_policy(
 async def test_a_poison_job_fails_past_its_limit_with_the_standard_reason_and_its_evidence(
     stage: Stage,
 ) -> None:
-    """promise 2.17, 2.18, 4.14; case C030, C032: one stall is allowed, the second convicts."""
+    """promise 2.17, 2.18, 4.14; case C030, C032, C152: one stall is allowed, the second convicts."""
     (job_id,) = stage.add()
     for _ in range(2):
         worker = stage.worker()

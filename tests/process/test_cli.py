@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from echomq_pool import launch
 from echomq_pool.supervisor.control import Asked, ControlServer
 
 GOOD = '[[workers]]\nname = "orders"\nqueues = ["orders"]\nprocessor = "shop.orders:handle"\n'
@@ -237,6 +238,17 @@ def test_health_is_an_exit_code(config: Path, answer: dict[str, Any], code: int)
         result = run("health", "--config", str(config))
     assert result.returncode == code
     assert ("unhealthy" in result.stderr) == bool(code)
+
+
+def test_a_pool_says_that_it_needs_linux(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """case C070: nothing is forked where a fork without exec is not safe; not run on macOS itself"""
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert launch.run(config) == 78
+    assert capsys.readouterr().err == (
+        "a pool runs on Linux only, and this is 'darwin'; producers run anywhere\n"
+    )
 
 
 def test_a_probe_and_a_run_import_nothing_heavy(config: Path) -> None:

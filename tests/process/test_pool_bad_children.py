@@ -52,7 +52,7 @@ def starts_of(folder: Path, job_id: str) -> int:
 def test_a_poison_job_fails_with_the_standard_reason_and_the_others_go_on(
     tmp_path: Path, own_server: Server, queue: SyncQueue
 ) -> None:
-    """case C030, C032, C034, promise 2.17, 2.18, 4.14"""
+    """case C030, C032, C034, C152, promise 2.17, 2.18, 4.14"""
     text = body(queue.name, "tests.support.soak_jobs:poison_by_name", "max_stalled_count = 2")
     pool = PoolProcess(tmp_path, own_server.url, text).start()
     try:

@@ -237,6 +237,13 @@ def test_a_lease_that_one_missed_renewal_would_lose_is_refused(toml: Path) -> No
     assert read(toml, in_workers('renew_interval = "10s"')).workers[0].tick_ms == 10_000
 
 
+@pytest.mark.parametrize("processor", ["lambda job: 1", "shop.jobs:<lambda>", "shop/jobs.py", "handle"])
+def test_a_processor_is_told_by_its_import_path(toml: Path, processor: str) -> None:
+    """case C076: plain data goes to a child, which imports for itself; a function cannot be handed over"""
+    text = WORKERS.replace("shop.orders:handle", processor)
+    assert 'workers[0].processor: expected a function as "package.module:function"' in problem(toml, text)
+
+
 def test_a_worker_runs_a_processor_or_tasks_and_not_both(toml: Path) -> None:
     """law 13"""
     assert "workers[0]: expected exactly one of processor and tasks, got both" in problem(
