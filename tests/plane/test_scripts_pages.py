@@ -78,12 +78,14 @@ def test_a_set_and_a_hash_are_read_by_page(wire: Wire) -> None:
     wire.client.sadd(wire.key("P:dependencies"), *members)
     wire.client.hset(wire.key("P:processed"), mapping=members)
     wire.client.hset(wire.key("c0"), "name", "x")
+    before = wire.dump()
     cursor, passed, items, total, jobs = verbs.paginate(wire, "P:processed", 0, -1, fetch=True)
     assert (cursor, passed, total) == ("0", 7, 7)
     assert flat([value for item in items for value in item]) == members
     assert sorted(map(len, jobs)) == [0] * 6 + [2]
     cursor, passed, items, total, jobs = verbs.paginate(wire, "P:dependencies", 2, 4)
     assert (cursor, passed, len(items), total, jobs) == ("0", 5, 3, 7, [])
+    assert wire.dump() == before
 
 
 def test_a_big_set_is_read_in_several_calls(wire: Wire) -> None:

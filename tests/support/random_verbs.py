@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.support import verbs
 from tests.support.random_calls import IDS, Draw, Operation, some_active
+from tests.support.twins import comparable
 from tests.support.wire import Wire
 
 LISTS_AND_SETS = ["wait", "active", "paused", "delayed", "prioritized", "completed", "failed"]
@@ -92,6 +93,29 @@ def read_pages(wire: Wire, draw: Draw) -> Any:
     return [[row[0] for row in page] for page in verbs.jobs(wire, first, last, *states, asc=asc)]
 
 
+def page_of_children(wire: Wire, draw: Draw) -> Any:
+    """In no order: that of a set differs between two sets with the same members."""
+    suffix = f"{draw.choice(['P', 'Q'])}:{draw.choice(['dependencies', 'processed', 'failed'])}"
+    cursor, passed, items, total, *jobs = verbs.paginate(wire, suffix, 0, -1, fetch=draw.random() < 0.5)
+    return [
+        cursor,
+        passed,
+        sorted(comparable(items, wire.base), key=str),
+        total,
+        [len(rows) for rows in jobs],
+    ]
+
+
+def finished(wire: Wire, job_id: str, value: str) -> Any:
+    """For a job that is not there the code alone: the sentence beside it is each one's own."""
+    answer = wire.on("isFinished", f"completed failed {job_id}", job_id, value)
+    return answer[0] if isinstance(answer, list) and answer[0] < 0 else answer
+
+
+def release_lock(wire: Wire, draw: Draw) -> Any:
+    return wire.on("releaseLock", f"{some_active(wire, draw)}:lock", draw.choice([wire.token, "stale:0"]), "")
+
+
 def read_counts(wire: Wire, draw: Draw) -> Any:
     job_id = anyone(wire, draw)
     readings: list[Callable[[], Any]] = [
@@ -102,6 +126,8 @@ def read_counts(wire: Wire, draw: Draw) -> Any:
         lambda: verbs.state(wire, job_id),
         lambda: wire.on("getRateLimitTtl", "limiter meta", draw.choice([0, 1, 3])) > 0,
         lambda: verbs.child_counts(wire, draw.choice(["P", "Q"]), *verbs.KINDS),
+        lambda: finished(wire, job_id, draw.choice(["", "1"])),
+        lambda: page_of_children(wire, draw),
     ]
     return draw.choice(readings)()
 
@@ -119,5 +145,6 @@ BY_HAND: dict[Operation, int] = {
     empty: 1,
     drop: 1,
     read_pages: 2,
-    read_counts: 2,
+    read_counts: 3,
+    release_lock: 1,
 }
