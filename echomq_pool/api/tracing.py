@@ -15,10 +15,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import Any
 
-from opentelemetry import context as contexts
-from opentelemetry import propagate, trace
-from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+try:
+    from opentelemetry import context as contexts
+    from opentelemetry import propagate, trace
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+except ImportError as error:
+    raise ImportError('tracing needs OpenTelemetry: pip install "echomq-pool[otel]"') from error
 
 from echomq_pool.clock import SYSTEM_CLOCK
 

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -31,6 +33,14 @@ class Spans:
 
     def named(self, name: str) -> list[ReadableSpan]:
         return [span for span in self._exporter.get_finished_spans() if span.name == name]
+
+
+def test_without_the_extra_tracing_says_what_to_install() -> None:
+    code = "import sys; sys.modules['opentelemetry'] = None; import echomq_pool.api.tracing"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        'ImportError: tracing needs OpenTelemetry: pip install "echomq-pool[otel]"'
+    )
 
 
 @pytest.fixture
