@@ -73,9 +73,9 @@ def check_lease_job(name: object, data: Any, options: Mapping[str, Any]) -> NewL
         name,
         raw,
         {key: opts[key] for key in KEPT if key in opts},
-        branded.check(opts["jobId"]) if "jobId" in opts else "",
+        branded.check(opts["jobId"], "job_id") if "jobId" in opts else "",
         int(opts.get("delay", 0)),
-        branded.check(group) if group is not None else "",
+        branded.check(group, "group") if group is not None else "",
         str(dedup.get("id", "")),
         int(dedup.get("ttl", 0)),
     )

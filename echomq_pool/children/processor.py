@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from echomq_pool.api.tasks import Task
 from echomq_pool.errors import PoolError
 
 
@@ -63,6 +64,10 @@ def load_processor(path: str) -> Processor:
         target = getattr(target, part)
     if not callable(target):
         raise ProcessorError(f'processor "{path}": a {type(target).__name__} is not callable')
+    if isinstance(target, Task):
+        raise ProcessorError(
+            f'processor "{path}": a @task; say tasks = ["{module_name}"] instead of processor'
+        )
     if inspect.isclass(target):
         raise ProcessorError(
             f'processor "{path}": a class; name a function or an instance that can be called'

@@ -78,17 +78,17 @@ def encode(namespace: str, value: int) -> str:
     return namespace + "".join(reversed(letters))
 
 
-def parse(text: object) -> BrandedId:
+def parse(text: object, what: str = "id") -> BrandedId:
     """Takes an id apart.
 
     Raises:
         InputError: it is not one.
     """
     if not isinstance(text, str) or not _SHAPE.fullmatch(text):
-        raise InputError(f"id: expected three capitals and eleven letters or digits, got {text!r}")
+        raise InputError(f"{what}: expected three capitals and eleven letters or digits, got {text!r}")
     value = _number(text)
     if value > LARGEST:
-        raise InputError(f"id: {text!r} is beyond the largest number, 2^63 - 1")
+        raise InputError(f"{what}: {text!r} is beyond the largest number, 2^63 - 1")
     return BrandedId(text[:3], value)
 
 
@@ -104,13 +104,13 @@ def _number(text: str) -> int:
     return value
 
 
-def check(text: object) -> str:
-    """`text` when it is a branded id, without computing its number twice.
+def check(text: object, what: str = "id") -> str:
+    """`text` when it is a branded id, without computing its number twice. `what` it is for, when it is refused.
 
     Raises:
         InputError: it is not one.
     """
-    return str(parse(text))
+    return str(parse(text, what))
 
 
 def node_number(environ: Mapping[str, str] | None = None) -> int:

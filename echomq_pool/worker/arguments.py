@@ -26,6 +26,8 @@ def processor_of(
         return load_processor(processor)
     if processor is None:
         return Processor("none", _never, True)
+    if isinstance(processor, Task):
+        raise InputError(f"processor: {processor.name} is a @task; say tasks=[{processor.name}] instead")
     if not callable(processor):
         raise InputError(f"processor: expected a function of one argument, got {processor!r}")
     return Processor(getattr(processor, "__name__", "processor"), processor, is_async(processor))

@@ -100,7 +100,7 @@ async def test_a_job_of_a_group_waits_in_its_lane(queue: LeaseQueue) -> None:
     await queue.add("b", group=group)
     assert await queue.lanes.depth(group) == 2
     assert (await queue.get_job_counts("waiting"))["waiting"] == 2
-    with pytest.raises(InputError, match="id"):
+    with pytest.raises(InputError, match="group: expected"):
         await queue.add("c", group="plain")
 
 

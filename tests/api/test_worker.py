@@ -374,6 +374,12 @@ async def test_tasks_are_found_by_the_name_of_the_job(server: Server, queue: Que
         assert UnknownTask.__name__ in lost.stacktrace[0]
 
 
+async def test_a_task_is_no_processor(queue: Queue) -> None:
+    """law 13: it takes arguments, not a job"""
+    with pytest.raises(InputError, match=r"double is a @task; say tasks=\[double\] instead"):
+        Worker(queue.name, double, url="redis://127.0.0.1:1")
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [({}, "missing a required argument: 'n'"), ({"n": "4"}, "n: expected int, got str '4'"),

@@ -56,6 +56,7 @@ def test_functions_instances_and_partials_are_told_apart(path: str, is_async: bo
         (f"{MODULE}:wrok", 'has no attribute "wrok"; did you mean "work"?'),
         (f"{MODULE}:not_callable", "a int is not callable"),
         (f"{MODULE}:Callable", "a class; name a function"),
+        ("tests.api.test_worker:double", 'a @task; say tasks = ["tests.api.test_worker"] instead'),
         (f"{MODULE}:instance.nothing", 'Callable has no attribute "nothing"'),
     ],
 )
