@@ -18,7 +18,7 @@ from typing import Self
 
 from echomq_pool.api.ask import AsyncDriver, library, over_link
 from echomq_pool.api.async_guard import AsyncLease
-from echomq_pool.api.guard_view import RENEWALS, RETRY, TTL, asked, ttl_of
+from echomq_pool.api.guard_view import RENEWALS, RETRY, TTL, asked, call_on_lost, ttl_of
 from echomq_pool.api.queue import server_of
 from echomq_pool.clock import SYSTEM_CLOCK, Clock
 from echomq_pool.config.schema import RedisConfig
@@ -123,8 +123,7 @@ class Lease(AsyncLease):
             if self.lost and not told:
                 told = True
                 log.warning("lease %s may be another's now", self.name)
-                if self._on_lost is not None:
-                    self._on_lost()
+                call_on_lost(self._on_lost, self.name)
             if self._guard.gone:
                 return
 

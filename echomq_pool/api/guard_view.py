@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +14,8 @@ from echomq_pool.config.units import UnitError, duration_ms
 from echomq_pool.errors import InputError, LeaseExpired, LeaseTaken
 from echomq_pool.plane.calls import Call
 from echomq_pool.plane.guard import MAX_TTL_MS, MIN_TTL_MS, Guard
+
+log = logging.getLogger("echomq.lease")
 
 TTL = "30s"
 PACE_S = (0.02, 0.05, 0.1, 0.25)  # between tries at a lease that somebody has; then the last of them
@@ -134,3 +137,13 @@ def pace_s(tries: int, left_ms: float | None) -> float:
     """How long to sleep before the next try; `left_ms` of the wait are left."""
     pause = PACE_S[min(tries, len(PACE_S) - 1)]
     return pause if left_ms is None else min(pause, left_ms / 1000)
+
+
+def call_on_lost(on_lost: Callable[[], None] | None, name: str) -> None:
+    """Tells the holder. An error of his own must not end the renewing: the lease may yet turn out to be ours."""
+    if on_lost is None:
+        return
+    try:
+        on_lost()
+    except Exception:
+        log.exception("on_lost of lease %s failed", name)

@@ -11,7 +11,17 @@ from types import TracebackType
 from typing import Any
 
 from echomq_pool.api.ask import library
-from echomq_pool.api.guard_view import RENEWALS, RETRY, TTL, LeaseView, asked, pace_s, ttl_of, wait_of
+from echomq_pool.api.guard_view import (
+    RENEWALS,
+    RETRY,
+    TTL,
+    LeaseView,
+    asked,
+    call_on_lost,
+    pace_s,
+    ttl_of,
+    wait_of,
+)
 from echomq_pool.api.queue import server_of
 from echomq_pool.api.sync_driver import SyncDriver, client_of, shared
 from echomq_pool.clock import SYSTEM_CLOCK, Clock
@@ -143,8 +153,7 @@ class SyncLease(LeaseView):
             if self.lost and not told:
                 told = True
                 log.warning("lease %s may be another's now", self.name)
-                if self._on_lost is not None:
-                    self._on_lost()
+                call_on_lost(self._on_lost, self.name)
             if self._guard.gone:
                 return
 

@@ -41,7 +41,7 @@ def peek_control(path: Path, environ: Mapping[str, str]) -> str:
     """
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError([f"{path}: cannot be read ({error})"]) from error
     data = fill_in({key: data.get(key) for key in ("name", "supervisor")}, environ, {})
     supervisor = data["supervisor"] if isinstance(data["supervisor"], dict) else {}

@@ -97,7 +97,7 @@ def _read(path: Path) -> str:
 def _parse(text: str, path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         words, _, place = str(error).rpartition(" (at ")
         line = place.removeprefix("line ").partition(",")[0]
         number = int(line) if line.isdigit() else text.count("\n") + 1

@@ -67,15 +67,22 @@ def decode(text: _WORD) -> Any:
     """The value of a JSON text, read as tolerantly as Node and older Python producers wrote it.
 
     Raises:
-        ValueError: it is not JSON.
+        ValueError: it is not JSON, or nested too deep.
     """
     raw: bytes = text if text.__class__ is bytes else _raw(text)
     if len(raw) >= _LONG and _LONG_NUMBER.search(raw):
-        return json.loads(raw.decode("utf-8", "replace"))
+        return _decode_slowly(raw)
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError:
+        return _decode_slowly(raw)
+
+
+def _decode_slowly(raw: bytes) -> Any:
+    try:
         return json.loads(raw.decode("utf-8", "replace"))
+    except RecursionError as error:  # Node reads and writes any depth
+        raise ValueError(f"nested too deep: {error}") from None
 
 
 def _raw(text: _WORD) -> bytes:

@@ -155,11 +155,14 @@ def check_name(name: object) -> str:
     """The name of a lock.
 
     Raises:
-        InputError: no text, empty, or too long.
+        InputError: no text, none that can be a key, empty, or too long.
     """
     if not isinstance(name, str) or not name.strip():
         raise InputError(f"lease name: expected a non-empty text, got {name!r}")
-    size = len(name.encode(errors="replace"))
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise InputError(f"lease name: {name!r} holds a lone surrogate and cannot be a key") from None
     if size > MAX_NAME:
         raise InputError(f"lease name: expected at most {MAX_NAME} bytes, got {size} in {name[:40]!r}…")
     return name

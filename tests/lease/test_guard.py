@@ -301,6 +301,36 @@ def test_the_synchronous_holder_hears_it_too(server: Server, queue_name: str) ->
         assert client.get(bench.key) == b"thief:1"
 
 
+async def test_an_error_of_the_holders_own_is_logged_and_ends_no_renewing(
+    own_server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """law 4: only the server's word ends it, and that may be that the lease is still ours"""
+
+    def broken() -> None:
+        raise RuntimeError("no mail server")
+
+    with own_server.client() as client:
+        async with Lease("x", url=own_server.url, ttl="300ms", on_lost=broken) as mine:
+            client.persist(KEYS.base + "x")  # nobody else has it, however long the holder hears nothing
+            own_server.freeze()
+            await eventually_async(lambda: "on_lost of lease x failed" in caplog.text)
+            own_server.thaw()
+            await eventually_async(lambda: mine.held)
+    assert "no mail server" in caplog.text
+
+
+def test_the_synchronous_holders_own_error_is_logged_too(
+    server: Server, queue_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """law 4"""
+    with server.client() as client:
+        bench = GuardBench(server, client, queue_name)
+        with bench.sync(ttl="300ms", on_lost=lambda: [][0]) as mine:
+            bench.steal()
+            eventually(lambda: f"on_lost of lease {queue_name} failed" in caplog.text)
+            assert mine.lost
+
+
 async def test_without_a_server_it_counts_as_lost_when_its_time_is_over(own_server: Server) -> None:
     """law 4"""
     told: list[str] = []
@@ -397,6 +427,7 @@ async def test_many_are_renewed_by_one_call_which_names_the_refused(bench: Guard
         ({"wait": False}, r"wait: expected a text with a unit .*, got False"),
         ({"wait": "soon"}, r"wait: expected a text with a unit .*, got 'soon'"),
         ({"name": ""}, r"lease name: expected a non-empty text, got ''"),
+        ({"name": "\ud800"}, r"lease name: '\\ud800' holds a lone surrogate"),
         ({"name": 7}, r"lease name: expected a non-empty text, got 7"),
         ({"name": "é" * 101}, r"lease name: expected at most 200 bytes, got 202"),
         ({"prefix": ""}, r"prefix: expected a non-empty text"),

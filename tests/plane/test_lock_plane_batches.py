@@ -96,6 +96,21 @@ async def test_after_a_lone_turn_nobody_waits_for_the_end_of_one(bench: Bench, w
     await move
 
 
+async def test_a_long_result_goes_alone(bench: Bench, wire: Wire) -> None:
+    """law 6: 32 results of 20 MB in one text are more than a server takes; it drops the connection"""
+    jobs = await several_taken(bench, wire, 3)
+    sizes = (lock_gather.LONGEST, lock_gather.LONGEST - 1, lock_gather.LONGEST + 1)
+    values = [b"7" * size for size in sizes]
+    await asyncio.gather(
+        *(bench.plane.complete(t.job, t.token, value) for t, value in zip(jobs, values, strict=True))
+    )
+    assert calls(bench) == {"finishBatch": 1, "moveToFinished": 1}
+    for taken, value in zip(jobs, values, strict=True):
+        job = await bench.plane.load(taken.job.id)
+        assert job is not None
+        assert job.returnvalue == value
+
+
 async def test_a_call_carries_so_many_and_no_more(bench: Bench, wire: Wire) -> None:
     most = lock_gather.MOST_JOBS
     jobs = await several_taken(bench, wire, 2 * most + 1, more=2 * most + 1)

@@ -155,6 +155,7 @@ def test_all_mistakes_are_told_at_once_each_with_its_line(toml: Path) -> None:
         ("", ["pool.toml:1: nothing to do: expected at least one [[workers]] entry"]),
         ("[[workers]]\n", []),
         (in_workers("x = "), ["pool.toml:6: not valid TOML"]),
+        (in_workers("x = " + "[" * 20_000), ["not valid TOML: maximum recursion depth"]),
     ],
 )
 def test_a_mistyped_file_names_file_line_and_what_was_meant(toml: Path, text: str, words: list[str]) -> None:

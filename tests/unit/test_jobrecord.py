@@ -148,3 +148,19 @@ def test_integers_beyond_64_bits_keep_every_digit() -> None:
 def test_text_goes_out_as_node_writes_it(text: str, wire: bytes) -> None:
     """case C110"""
     assert codec.to_wire(text) == wire
+
+
+def test_what_is_nested_deeper_than_python_reads_is_no_json_and_the_rest_of_its_job_is_read() -> None:
+    """law 13: Node writes any depth; an error of another kind ended the slot that took such a job."""
+    deep = "[" * 100_000 + "]" * 100_000
+    with pytest.raises(ValueError, match="nested too deep"):
+        codec.decode(deep)
+    job = record(name="deep", opts=deep, parent=deep, progress=deep, stacktrace=deep, atm="2")
+    assert (job.name, job.opts, job.parent, job.progress, job.stacktrace, job.atm) == (
+        "deep",
+        {},
+        None,
+        0,
+        [],
+        2,
+    )
