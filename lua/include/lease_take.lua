@@ -34,14 +34,21 @@ end
 
 local function take_from_lanes(want, lease, owner, rows)
   --- @include "lease_visit"
+  --- @include "lease_turn"
   while #rows < want do
+    local weight, due, given
     local group, popped = visit_lane(function(group)
-      return math.min(weight_of(group), want - #rows)
+      weight, due = turn_of(group)
+      given = math.min(due, want - #rows)
+      return given
     end)
     if not group then
       return
     end
     charge(group, claim_ids(popped, 2, lease, owner, rows, mark_whole))
+    if weight > 1 then
+      end_turn(group, due - given)
+    end
   end
 end
 

@@ -55,7 +55,7 @@ end
 local rest = {}
 for _, name in ipairs({
   'metrics:completed', 'metrics:failed', 'metrics:completed:data', 'metrics:failed:data', 'gactive', 'glimit',
-  'gweight', 'ring', 'wake', 'paused', 'repeat', 'limiter', 'flow:outbox', 'meta',
+  'gweight', 'gturn', 'ring', 'wake', 'paused', 'repeat', 'limiter', 'flow:outbox', 'meta',
 }) do
   rest[#rest + 1] = base .. name
 end

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from echomq_pool.errors import JobMissing
 from tests.support.lease import GROUPS, LeaseBench
 
@@ -80,6 +82,36 @@ async def test_weighted_proportion_of_a_workers_takes(bench: LeaseBench) -> None
     got = await bench.plane.take_batch(bench.token(), 20)
     assert isinstance(got, list)
     assert Counter(t.job.opts["group"] for t in got) == {A: 15, B: 5}
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4, 7])
+async def test_weights_hold_however_few_slots_a_take_has(bench: LeaseBench, slots: int) -> None:
+    """A turn that a take could not finish is gone on with by the next one."""
+    for _ in range(60):
+        await bench.add_to(A)
+        await bench.add_to(B)
+    await bench.lanes.weight(A, 3)
+    groups: list[str] = []
+    while len(groups) < 56:
+        got = await bench.plane.take_batch(bench.token(), slots)
+        assert isinstance(got, list)
+        groups += [t.job.opts["group"] for t in got]
+    assert groups[:56] == [A, A, A, B] * 14
+
+
+async def test_a_turn_ends_with_its_lane(bench: LeaseBench) -> None:
+    await bench.lanes.weight(A, 3)
+    await bench.add_to(A)
+    await bench.add_to(A)
+    for _ in range(2):
+        await bench.add_to(B)
+        assert isinstance(await bench.plane.take_batch(bench.token(), 1), list)
+    assert bench.get("gturn") is None, "it is empty"
+    assert [row["group"] for row in bench.dump().values() if row_is_active(row)] == [A, A]
+
+
+def row_is_active(value: object) -> bool:
+    return isinstance(value, dict) and value.get("state") == "active"
 
 
 async def test_starvation_drill_every_lane_drains_under_skew(bench: LeaseBench) -> None:
