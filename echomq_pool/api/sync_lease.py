@@ -59,8 +59,8 @@ class SyncLeaseQueue(SyncQueue, plane="lease"):
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"queue {name}", daemon=True)
         self._thread.start()
         queue = self._queue
-        self.lanes, self.flows = _Driven(queue.lanes, self._wait), _Driven(queue.flows, self._wait)
-        self.repeats, self.wire = _Driven(queue.repeats, self._wait), _Driven(queue.wire, self._wait)
+        self.lanes, self.flows = _Driven(queue.lanes, self._on_open), _Driven(queue.flows, self._on_open)
+        self.repeats, self.wire = _Driven(queue.repeats, self._on_open), _Driven(queue.wire, self._on_open)
 
     def __enter__(self) -> SyncLeaseQueue:
         return self
@@ -105,6 +105,15 @@ class SyncLeaseQueue(SyncQueue, plane="lease"):
             raise InputError("this queue was opened before a fork; open one in each process")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
+    def _on_open(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """For what does not open the queue by itself: it may be the first thing that is done with it."""
+
+        async def opened() -> T:
+            await self._queue.start()
+            return await call()
+
+        return self._wait(opened())
+
     def _run(self, operation: Op[T]) -> T:
         return self._wait(self._queue._run(operation))
 
@@ -112,13 +121,13 @@ class SyncLeaseQueue(SyncQueue, plane="lease"):
 class _Driven:
     """An asynchronous object whose verbs block."""
 
-    def __init__(self, target: object, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+    def __init__(self, target: object, wait: Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]) -> None:
         self._target = target
         self._wait = wait
 
     def __getattr__(self, verb: str) -> Any:
         found = getattr(self._target, verb)
-        return lambda *args, **options: self._wait(found(*args, **options))
+        return lambda *args, **options: self._wait(lambda: found(*args, **options))
 
 
 def _forward(verb: str) -> Any:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -313,6 +313,18 @@ def test_the_synchronous_twin_does_the_same(sync_queue: SyncQueue) -> None:
     group = branded.Mint().new("PRT")
     sync_queue.add("c", group=group)
     assert sync_queue.lanes.depth(group) == 1
+
+
+@pytest.mark.parametrize("first", ["lanes", "flows", "repeats", "wire"])
+def test_whatever_is_asked_first_opens_the_synchronous_queue(sync_queue: Any, first: str) -> None:
+    asked: dict[str, Callable[[], Any]] = {
+        "lanes": lambda: sync_queue.lanes.weight(branded.encode("CUS", 42), 3),
+        "flows": lambda: sync_queue.flows.add(FlowNode(branded.Mint().new(), "{}")),
+        "repeats": lambda: sync_queue.repeats.register("tick", 60_000, "{}"),
+        "wire": lambda: sync_queue.wire.pending_size(),
+    }
+    asked[first]()
+    assert sync_queue.get_job_counts("failed") == {"failed": 0}
 
 
 def test_a_task_of_the_lease_plane_is_enqueued_there(server: Server, sync_queue: SyncQueue) -> None:
