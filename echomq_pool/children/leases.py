@@ -102,6 +102,17 @@ class LeaseBook:
             self._close_retelling(holder)
         return new
 
+    def adopt(self, worker_id: str, jobs: Iterable[HeldJob]) -> None:
+        """Enters what the server says that a worker holds which was never heard; due at once."""
+        holder = self._holder(worker_id)
+        for job in jobs:
+            self._enter(holder, job, full=True)
+
+    def was_heard(self, worker_id: str) -> bool:
+        """Whether a worker has spoken of its leases."""
+        holder = self.holders.get(worker_id)
+        return holder is not None and holder.heard_ms != NEVER
+
     def settle(self, settled: Settled, now_ms: int) -> None:
         """Forgets what a worker says it holds no longer."""
         holder = self._holder(settled.worker_id)

@@ -18,6 +18,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 
+from echomq_pool.children.adoption import Adoption
 from echomq_pool.children.base import EXIT_ORPHANED, Child
 from echomq_pool.children.guard_link import GuardLink
 from echomq_pool.children.guards import GuardRenewal
@@ -87,6 +88,7 @@ class LockManager(Child):
         self.renewal = Renewal(
             self.book, self.ticks, self.planes, self.board, self.clock, self.metrics, self._lost
         )
+        self.adoption = Adoption(self.book, self.planes, self.workers, self.clock, self._urgent)
         self.undertaker = Undertaker(self.links, self.planes, self.clock, self.metrics, self._recovered)
         keys = GuardKeys(self.config.prefix)
         link = GuardLink(self.links.links, self.config.redis, keys, library, self.clock)
@@ -177,11 +179,23 @@ class LockManager(Child):
         for queue, at_ms in self.ticks.take(now):
             if hears and self.links.connected(queue):
                 self.renewal.tick(queue, at_ms)
+                self._ask_for_the_silent(queue)
             else:
                 # The workers see on the board that nothing was renewed, and look after themselves.
                 self.metrics.count("renewals_skipped")
             if not hears:
                 self.ticks.bring_forward(queue, now + RECHECK_MS)
+
+    def _ask_for_the_silent(self, queue: str) -> None:
+        """A worker that runs jobs and has never said which: its loop was blocked when we came."""
+        for worker in self.workers.values():
+            unheard = not self.book.was_heard(worker.worker_id)
+            if unheard and queue in worker.queues and not self.renewal.hears(worker.worker_id):
+                self.adoption.look(worker, queue)
+
+    def _urgent(self, queue: str) -> None:
+        self.urgent.add(queue)
+        self.wake.set()
 
     def _hears_supervisor(self, now: int) -> bool:
         """False once the hub has been silent for hang_timeout: Settled and Down would not reach us either."""
@@ -206,8 +220,7 @@ class LockManager(Child):
         oldest_ms = min(lease.job.taken_ms for lease in new)  # asked once per record, not for each lease
         for queue in {lease.job.queue for lease in new}:
             if queue in self.planes and (held.full or self._is_late(held.worker_id, queue, oldest_ms)):
-                self.urgent.add(queue)
-                self.wake.set()
+                self._urgent(queue)
 
     def _is_late(self, worker_id: str, queue: str, taken_ms: int) -> bool:
         """Told so late that its worker already takes the board's word to be about this lease too."""
@@ -289,6 +302,7 @@ class LockManager(Child):
         self.stopping = True
         self.wake.set()
         self.renewal.cancel()
+        self.adoption.cancel()
         self.undertaker.cancel()
         self.pidfds.close()
 

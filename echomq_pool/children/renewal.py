@@ -149,7 +149,8 @@ class Renewal:
         if holder is None or holder.slot is None:
             return True
         silent_ms = self._clock.mono_ms() - holder.heard_ms
-        short = self._board.busy(holder.slot) > holder.running()
+        told = holder.running() if self._book.was_heard(worker_id) else 0  # what the server said is not all
+        short = self._board.busy(holder.slot) > told
         return not (short and silent_ms >= min(self._ticks.tick_ms.values(), default=0))
 
     def _mark_pass(self, at_ms: int) -> None:

@@ -200,6 +200,40 @@ def test_a_stopped_lock_manager_or_supervisor_lapses_no_living_lease(
         pool.destroy()
 
 
+def left_ms(server: Server, queue: SyncQueue, job_id: str) -> float:
+    """What is left of the lease of a job; below 0 once it has lapsed."""
+    with server.client() as client:
+        if plane_of(queue) == "lock":
+            return float(client.pttl(queue.keys.job(job_id) + ":lock"))
+        seconds, micros = client.time()
+        score = client.zscore(queue.keys.key("active"), job_id)
+        return -1.0 if score is None else float(score) - seconds * 1_000 - micros / 1_000
+
+
+def test_a_lease_outlives_its_lock_manager_while_the_loop_of_its_worker_is_blocked(
+    tmp_path: Path, own_server: Server, queue: SyncQueue
+) -> None:
+    """law 1, law 9: the worker cannot tell the new one what it holds, the server can"""
+    text = body(queue, "block", 1) + 'lock_duration = "4s"\n'
+    pool = PoolProcess(tmp_path, own_server.url, text).start()
+    try:
+        job = add(queue, tmp_path, 9_000)
+        eventually(lambda: start_of(tmp_path, job))
+        os.kill(pool.pids("lock_manager")[0], signal.SIGKILL)
+        lowest = 4_000.0
+        while len(ledger(tmp_path)) < 2:
+            left = left_ms(own_server, queue, job)
+            if len(ledger(tmp_path)) < 2:  # else it may have been settled
+                lowest = min(lowest, left)
+            time.sleep(0.02)
+        assert lowest > 0
+        eventually(lambda: is_done(queue, job))
+        assert len(ledger(tmp_path)) == 2
+        assert pool.stop() == 0
+    finally:
+        pool.destroy()
+
+
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("times", [4, pytest.param(100, marks=pytest.mark.soak)])
 def test_stops_under_load_lose_double_and_burn_nothing(

@@ -63,6 +63,12 @@ def work_sync(job: Any) -> dict[str, Any]:
         return {"n": job.data.get("n")}
 
 
+async def block(job: Any) -> None:
+    """Blocks the loop of its process for `ms` milliseconds."""
+    with _OneRun(job):
+        time.sleep(job.data["ms"] / 1000)
+
+
 async def mixed(job: Any) -> dict[str, Any]:
     """`fail_times` first runs fail; then as `work`. The count is kept by the attempts made."""
     with _OneRun(job):
