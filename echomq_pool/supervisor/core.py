@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The supervisor's loop: one thread, one selector; everything that happens arrives as a readiness or a deadline.
+"""The supervisor's loop: one thread; everything that happens arrives as a readiness or a deadline.
 
     signals, deaths (pidfd), frames, control clients, zygotes, a configuration being read
         ↓
@@ -25,6 +25,7 @@ from echomq_pool.metrics import Totals
 from echomq_pool.supervisor.actions import Action, AskStop, Finished, Kill, Reply, Spawn
 from echomq_pool.supervisor.control import ControlServer
 from echomq_pool.supervisor.desk import Desk, Reading
+from echomq_pool.supervisor.ears import FORWARDED, Ears
 from echomq_pool.supervisor.family import Family, Member
 from echomq_pool.supervisor.frames import Frames
 from echomq_pool.supervisor.guard import Guard
@@ -50,8 +51,6 @@ TELL_TREE_MS = 1_000
 ABANDON_MS = 5_000  # after the stop deadline; the tree itself is through with everything 2.5 s after it
 QUIETED = ("stalled_checker", "job_scheduler")  # besides the workers: they start nothing new either
 ASKED_FOR = {"scale": Why.SCALE, "reload": Why.RELOAD, "recycle": Why.RECYCLE, "memory": Why.MEMORY}
-
-FORWARDED = object()  # what a callback returns that has passed frames on and done nothing else
 
 
 class Supervisor:
@@ -84,11 +83,12 @@ class Supervisor:
         self.board = board
         self.clock = clock
         self.generation = 0
-        self.selector: selectors.BaseSelector = selectors.DefaultSelector()
+        self.ears = Ears(clock)
+        self.selector: selectors.BaseSelector = self.ears.urgent
         self.inbox = Inbox()
         self.control = ControlServer(control, clock) if control else None
         self.family = Family(board)
-        self.switchboard = Switchboard(self.family, self._watch_writable)
+        self.switchboard = Switchboard(self.family, self.ears.watch_writable)
         self.nursery = Nursery(board, clock)
         self.reaper = Reaper(lambda pid: self.family.by_pid(pid) is not None, self._learn)
         self.guard = Guard(board, self.end_for, self.replace)
@@ -115,19 +115,11 @@ class Supervisor:
         try:
             self.perform(self.tree.start(self.now()))
             while self.finished is None and not self._abandoned():
-                self._serve(self._due_ms())
+                self.ears.serve(self._due_ms())
                 self._on_time(self.now())
             return self._exit_code(self.finished or Finished("stopped"))
         finally:
             self._close()
-
-    def _serve(self, due_ms: int) -> None:
-        """Waits and serves until something is due, or may be: forwarded frames alone change nothing."""
-        forwarded = True
-        while forwarded:
-            ready = self.selector.select(max(0, due_ms - self.now()) / 1000)
-            acted = [key.data(events) is not FORWARDED for key, events in ready]
-            forwarded = not any(acted) and self.now() < due_ms
 
     def _abandoned(self) -> bool:
         """Past everything that a stop may take: what SIGKILL has not ended by now hangs in the kernel."""
@@ -143,7 +135,7 @@ class Supervisor:
         return self.clock.mono_ms()
 
     def _open(self) -> None:
-        for thing in (self.selector, self.inbox, self.control):
+        for thing in (*self.ears.parts(), self.inbox, self.control):
             if thing is not None:
                 self.nursery.own(thing)
         self.selector.register(
@@ -158,7 +150,7 @@ class Supervisor:
             kill_group(member.pid)
         if self.control is not None:
             self.control.close()
-        self.selector.close()
+        self.ears.close()
         self.inbox.close()
 
     def _due_ms(self) -> int:
@@ -243,7 +235,7 @@ class Supervisor:
         )
         self.family.add(member)
         self.selector.register(born.pidfd, selectors.EVENT_READ, lambda _: self._bury_the_dead())
-        self.selector.register(born.channel, selectors.EVENT_READ, lambda events: self._ready(member, events))
+        self.ears.listen(member, lambda events: self._ready(member, events))
         zygote = self.nursery.zygote_of(born.incarnation)
         if zygote is not None:
             self.selector.register(zygote, selectors.EVENT_READ, lambda _: self._learn())
@@ -290,12 +282,12 @@ class Supervisor:
     def _ready(self, member: Member, events: int) -> object:
         if events & selectors.EVENT_WRITE:
             member.channel.flush()
-            self._watch_writable(member)
+            self.ears.watch_writable(member)
         if not events & selectors.EVENT_READ:
             return FORWARDED
         acted = [self.frames.take(member, frame) for frame in member.channel.receive()]
         if member.channel.closed:
-            self._unwatch(member)
+            self.ears.unwatch(member)
         return None if any(acted) or member.channel.closed else FORWARDED
 
     # --- deaths --------------------------------------------------------------------------------------------
@@ -324,7 +316,7 @@ class Supervisor:
     def _dead(self, member: Member, end: WaitStatus) -> None:
         reason = judge(end, member.evidence(self.oom.rose() if end.signum == signal.SIGKILL else False))
         self._log_death(member, reason)
-        self._unwatch(member)
+        self.ears.unwatch(member)
         self.selector.unregister(member.pidfd)
         os.close(member.pidfd)
         member.channel.close()
@@ -344,24 +336,6 @@ class Supervisor:
         level = logging.INFO if calm else logging.ERROR
         log.log(level, "%s (pid %d) ended: %s", member.id, member.pid, reason.text)
         self.restarts[reason.kind.value] = self.restarts.get(reason.kind.value, 0) + 1
-
-    # --- descriptors -----------------------------------------------------------------------------------------
-
-    def _watch_writable(self, member: Member) -> None:
-        """The socket is watched for writing exactly while something waits in its outbox."""
-        if bool(member.channel.pending) is member.writing:
-            return  # as nearly always: the selector need not be asked
-        key = self.selector.get_map().get(member.channel.fileno()) if not member.channel.closed else None
-        if key is None:
-            return
-        member.writing = not member.writing
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if member.writing else 0)
-        self.selector.modify(member.channel, wanted, key.data)
-
-    def _unwatch(self, member: Member) -> None:
-        fd = member.channel.fileno()
-        if fd >= 0 and fd in self.selector.get_map():
-            self.selector.unregister(fd)
 
     # --- orders that reach many ----------------------------------------------------------------------------
 
