@@ -101,12 +101,15 @@ class Fetcher:
                 if not source.ready and source.opened and source.waiter is None and source.limited is None:
                     source.waiter = asyncio.get_running_loop().create_task(self._wait(source))
 
-    def took(self, source: Source) -> None:
-        """A take brought a job."""
+    def took(self, source: Source, then: Nothing | None = None) -> None:
+        """A take brought a job; `then` says that there was no other."""
         source.taking -= 1
-        source.ready = source.limited is None
-        source.burst = min(source.burst * 2, source.batch)
-        if source.ready and not source.taking:
+        if then is not None:
+            self.nothing(source, then)
+        else:
+            source.ready = source.limited is None
+            source.burst = min(source.burst * 2, source.batch)
+        if not source.taking:
             # Once this job is on its way: to make the next takes first let it start 30 µs later.
             asyncio.get_running_loop().call_soon(self.pump)
 

@@ -74,14 +74,14 @@ class Slots:
         token = f"{self._worker_id}:{next(self._tokens)}"
         sent_ms = self._clock.mono_ms()
         try:
-            answer: Next = await source.plane.take(token)
+            answer = await source.plane.take(token)
         except Exception as exc:  # an edge: no error of one take may end the fetching
             self.fetcher.failed(source, exc)
             return
         if isinstance(answer, Nothing):
             self.fetcher.took_nothing(source, answer)
             return
-        self.fetcher.took(source)
+        self.fetcher.took(source, answer.then)
         slot = asyncio.current_task()
         self.busy.add(slot)
         try:
@@ -94,7 +94,7 @@ class Slots:
             run = self._begin(source, answer, sent_ms)
             try:
                 outcome = await self._carry(run)
-                sent_ms = self._clock.mono_ms()
+                sent_ms = run.stopped_ms or self._clock.mono_ms()
                 answer = await self._end(run, outcome)
             finally:
                 if run.inside:  # only now: until it is settled, a death would still convict this job
@@ -132,9 +132,8 @@ class Slots:
                 raise  # not the job: this slot is being cancelled
             return _judged(run, CANCELLED)
         finally:
-            self._metrics.observe(
-                f"duration|{run.source.name}", (self._clock.mono_ms() - run.started_ms) / 1000
-            )
+            run.stopped_ms = self._clock.mono_ms()
+            self._metrics.observe(f"duration|{run.source.name}", (run.stopped_ms - run.started_ms) / 1000)
 
     def _barred(self, run: Run) -> Outcome | None:
         """The end of a job that must not be started; None: it may, and counts as running."""

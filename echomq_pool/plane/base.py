@@ -32,19 +32,23 @@ __all__ = ["HeldRow", "JobRecord", "Nothing", "Plane", "PlaneOptions", "Recovery
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A job of ours: it is in `active`, and its lock holds `token`."""
-
-    job: JobRecord
-    token: str
-
-
-@dataclass(frozen=True, slots=True)
 class Nothing:
     """No job. `limited_ms`: when the rate limit ends. `next_due_ms`: wall time of the next delayed job."""
 
     limited_ms: int = 0
     next_due_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A job of ours: it is in `active`, and its lock holds `token`.
+
+    `then`: what another take would have found in that moment, where it is known to be nothing.
+    """
+
+    job: JobRecord
+    token: str
+    then: Nothing | None = None
 
 
 @dataclass(frozen=True, slots=True)

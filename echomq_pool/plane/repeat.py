@@ -31,6 +31,7 @@ class Rule(Enum):
 RULES: dict[str, Rule] = {
     # a claim nobody heard of is found by its token
     "moveToActive": Rule.CLAIM,
+    "takeOne": Rule.CLAIM,
     # transitions of a held job: the token is compared, so a second run changes nothing, but its answer lies
     "moveToFinished": Rule.FATE,
     "finishBatch": Rule.FATE,  # each of its jobs by itself

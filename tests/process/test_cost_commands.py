@@ -85,6 +85,29 @@ def test_a_busy_worker_spends_one_script_call_on_many_jobs(
     assert inside / jobs < 12, "commands per job, with those inside the scripts"
 
 
+def test_a_job_on_an_idle_queue_wakes_one_worker_once(
+    tmp_path: Path, own_server: Server, queue_name: str
+) -> None:
+    """law 11: it is added, taken and finished by one script call each, whoever else is idle."""
+    jobs = 40
+    with (
+        running(tmp_path, own_server, queue_name, "noop", processes=4),
+        SyncQueue(queue_name, url=own_server.url) as queue,
+        own_server.client() as client,
+    ):
+        key = queue.keys.key("completed")
+
+        def one_by_one() -> bool:
+            done = client.zcard(key)
+            if done < jobs:
+                queue.add("job", {})
+                eventually(lambda: client.zcard(key) > done)
+            return bool(done >= jobs)
+
+        seen = requests(own_server, 60.0, until=one_by_one)
+    assert seen["EVALSHA"] <= 3.2 * jobs, seen  # and a few of the stalled check
+
+
 @pytest.mark.parametrize(("jobs", "processes"), [(1, 1), (100, 1), (200, 4)])
 def test_a_renewal_tick_is_one_call(
     tmp_path: Path, own_server: Server, queue_name: str, jobs: int, processes: int
