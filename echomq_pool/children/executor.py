@@ -31,6 +31,7 @@ class Executor:
         self.processor = processor
         self._loop = asyncio.get_running_loop()
         self._threads = None if processor.is_async else ThreadPoolExecutor(concurrency, "job")
+        self._stray = False
         os.register_at_fork(after_in_child=self._strand)
 
     def start(self, job: Job) -> asyncio.Future[Outcome]:
@@ -39,7 +40,7 @@ class Executor:
         Cancelling the future stops an async job; a thread cannot be stopped (`stoppable`).
         """
         if self._threads is None:
-            return self._loop.create_task(_run_async(self.processor, job), name=f"job {job.id}")
+            return self._loop.create_task(self._run_async(job), name=f"job {job.id}")
         future: asyncio.Future[Outcome] = self._loop.create_future()
         self._loop.call_soon(self._submit, job, future)
         return future
@@ -56,6 +57,7 @@ class Executor:
 
     def _strand(self) -> None:
         """In a process that a job forked: its next turn of the loop is its last. Nothing else may run in that turn."""
+        self._stray = True
         with contextlib.suppress(AttributeError):  # uvloop hides its list
             self._loop._ready.clear()  # type: ignore[attr-defined]
         with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -65,48 +67,38 @@ class Executor:
         assert self._threads is not None
         run = contextvars.copy_context().run
         threaded = job.threaded(self._loop)
-        running = self._loop.run_in_executor(self._threads, run, _run_sync, self.processor, threaded)
+        running = self._loop.run_in_executor(self._threads, run, self._run_sync, threaded)
         running.add_done_callback(lambda ended: _pass_on(ended, future))
+
+    async def _run_async(self, job: Job) -> Outcome:
+        try:
+            return done(await self.processor.call(job))
+        except (
+            BaseException
+        ) as error:  # KeyboardInterrupt, SystemExit, CancelledError: all end a job, none the worker
+            return _caught(error)
+        finally:
+            if self._stray:
+                os._exit(EXIT_STRAY)
+
+    def _run_sync(self, job: SyncJob) -> Outcome:
+        try:
+            result = self.processor.call(job)
+            if inspect.iscoroutine(result):
+                result.close()
+                text = f"processor {self.processor.path} returned a coroutine: declare it `async def`"
+                return failed(text, final=True)
+            return done(result)
+        except BaseException as error:
+            return _caught(error)
+        finally:
+            if self._stray:
+                os._exit(EXIT_STRAY)
 
 
 def _pass_on(ended: asyncio.Future[Outcome], future: asyncio.Future[Outcome]) -> None:
     if not future.done() and not ended.cancelled():
         future.set_result(ended.result())
-
-
-async def _run_async(processor: Processor, job: Job) -> Outcome:
-    home = os.getpid()
-    try:
-        return done(await processor.call(job))
-    except (
-        BaseException
-    ) as error:  # KeyboardInterrupt, SystemExit, CancelledError: all end a job, none the worker
-        return _caught(error)
-    finally:
-        _end_strays(home)
-
-
-def _run_sync(processor: Processor, job: SyncJob) -> Outcome:
-    home = os.getpid()
-    try:
-        result = processor.call(job)
-        if inspect.iscoroutine(result):
-            result.close()
-            return failed(
-                f"processor {processor.path} returned a coroutine: declare it `async def`", final=True
-            )
-        return done(result)
-    except BaseException as error:
-        return _caught(error)
-    finally:
-        _end_strays(home)
-
-
-def _end_strays(home: int) -> None:
-    """Ends this process when it is not `home`, the worker that called the processor."""
-    if os.getpid() == home:
-        return
-    os._exit(EXIT_STRAY)
 
 
 def _caught(error: BaseException) -> Outcome:

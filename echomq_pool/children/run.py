@@ -56,6 +56,7 @@ class Run:
         False  # reported as expired: this process is to die, the job is no longer ours to settle
     )
     started_ms: int = 0
+    stopped_ms: int = 0  # when the processor came back; before its settlement is sent
     alone: bool = False  # it has stalled once: nobody may run beside it
     inside: bool = False  # past the gate
     key: Key = field(init=False)

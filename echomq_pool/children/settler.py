@@ -39,7 +39,14 @@ class Settler:
         run.settling = True
         try:
             if outcome.fate is Fate.DONE:
-                return await self._complete(run, outcome, fetch)
+                try:
+                    answer = await run.source.plane.complete(
+                        run.record, run.token, outcome.value, fetch=fetch
+                    )
+                    self._metrics.count(f"completed|{run.source.name}")
+                    return answer
+                except (ChildrenFailed, DependenciesPending) as refusal:  # still ours: its children decide
+                    outcome = failed(str(refusal), final=isinstance(refusal, ChildrenFailed))
             return await self._write(run, outcome, fetch)
         except JobError as refusal:
             self._count("lost", run)
@@ -64,16 +71,6 @@ class Settler:
         if outcome.fate is Fate.LIMITED:
             return Nothing(limited_ms=await self.release(run))
         return await self._fail(run, outcome, fetch)
-
-    async def _complete(self, run: Run, outcome: Outcome, fetch: bool) -> Next:
-        plane = run.source.plane
-        try:
-            answer = await plane.complete(run.record, run.token, outcome.value, fetch=fetch)
-        except (ChildrenFailed, DependenciesPending) as refusal:  # still ours: its children decide
-            final = isinstance(refusal, ChildrenFailed)
-            return await self._fail(run, failed(str(refusal), final=final), fetch)
-        self._count("completed", run)
-        return answer
 
     async def _fail(self, run: Run, outcome: Outcome, fetch: bool) -> Next:
         """Failure: another attempt now, later, or never."""

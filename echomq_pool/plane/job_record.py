@@ -273,5 +273,4 @@ _QUICK_READERS = READERS | {
     b"ats": ("ats", int),
     b"atm": ("atm", int),
     b"stc": ("stc", int),
-    b"pb": ("processed_by", bytes.decode),
 }
