@@ -224,8 +224,8 @@ def io_drain(contestant: Contestant, sizes: Sizes) -> dict[str, Any]:
 
 
 def cpu_drain(contestant: Contestant, sizes: Sizes) -> dict[str, Any]:
-    with contestant.turn(2):
-        drain = _drain(contestant, sizes, "cpu", sizes.cpu, 2, 2)
+    with contestant.turn(32):
+        drain = _drain(contestant, sizes, "cpu", sizes.cpu, 2, 32)
         return {
             "jobs_per_s": drain.rate,
             "of_two_free_cores": drain.rate / 1_000,
