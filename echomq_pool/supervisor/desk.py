@@ -269,8 +269,11 @@ class Desk:
             return
         try:
             verb(self, asked.args, reply)
-        except (KeyError, TypeError, ValueError) as error:
-            reply(Result(error="bad_request", detail=f"{asked.verb}: {error!r}"))
+        except KeyError as missing:
+            text = f'{asked.verb}: the argument "{missing.args[0]}" is missing'
+            reply(Result(error="bad_request", detail=text))
+        except (TypeError, ValueError) as error:
+            reply(Result(error="bad_request", detail=f"{asked.verb}: {error}"))
 
     # --- verbs -------------------------------------------------------------------------------------------------
 
