@@ -74,7 +74,7 @@ class Slots:
         token = f"{self._worker_id}:{next(self._tokens)}"
         sent_ms = self._clock.mono_ms()
         try:
-            answer = await source.plane.take(token)
+            answer = await source.plane.take(token, quiet=True)
         except Exception as exc:  # an edge: no error of one take may end the fetching
             self.fetcher.failed(source, exc)
             return

@@ -139,8 +139,12 @@ class Plane(Protocol):
             WrongPlane: it belongs to the other one.
         """
 
-    async def take(self, token: str) -> Taken | Nothing:
-        """Claims the next job under `token`. A lost reply is resolved by looking for it in `active`."""
+    async def take(self, token: str, *, quiet: bool = False) -> Taken | Nothing:
+        """Claims the next job under `token`. A lost reply is resolved by looking for it in `active`.
+
+        Args:
+            quiet: behind the last job wake nobody, and say that it was the last; Node's workers always wake one.
+        """
 
     async def complete(
         self, job: JobRecord, token: str, returnvalue: bytes, *, fetch: bool = False

@@ -82,8 +82,9 @@ class Calls:
 
     # --- claiming and finishing ----------------------------------------------------------------
 
-    def take(self, token: str, now: int) -> Call:
-        return Call("takeOne", self._take_keys, (self._base, now, self._take_pack(token)))
+    def take(self, token: str, now: int, *, quiet: bool = False) -> Call:
+        script = "takeOne" if quiet else "moveToActive"
+        return Call(script, self._take_keys, (self._base, now, self._take_pack(token)))
 
     def complete(self, job: JobRecord, token: str, value: bytes, now: int, fetch: bool) -> Call:
         return self._finish(job, token, now, "completed", "returnvalue", value, b"", fetch)

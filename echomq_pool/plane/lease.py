@@ -119,7 +119,7 @@ class LeasePlane:
 
     # --- claiming and settling
 
-    async def take(self, token: str) -> Taken | Nothing:
+    async def take(self, token: str, *, quiet: bool = False) -> Taken | Nothing:
         return await self._gatherer.take(token)
 
     async def take_batch(self, token: str, size: int) -> list[Taken] | Nothing:

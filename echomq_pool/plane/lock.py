@@ -94,10 +94,11 @@ class LockPlane:
 
     # --- claiming and settling
 
-    async def take(self, token: str) -> Taken | Nothing:
+    async def take(self, token: str, *, quiet: bool = False) -> Taken | Nothing:
         while True:
             try:
-                return decode(await self._ask(self._calls.take(token, self._clock.now_ms())), token)
+                call = self._calls.take(token, self._clock.now_ms(), quiet=quiet)
+                return decode(await self._ask(call), token)
             except ServerUnready:
                 await asyncio.sleep(UNREADY_PAUSE_S)
             except (LinkDown, LinkRefused) as error:

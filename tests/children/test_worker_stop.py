@@ -191,7 +191,7 @@ def test_after_max_jobs_it_wishes_once_and_works_on_until_stopped(
 def test_a_stop_in_full_swing_loses_and_doubles_nothing(valkey_server: Server, queue_name: str) -> None:
     """case C080, C055: stops under load, several slots; every job ends once."""
     jobs = Jobs(valkey_server, queue_name)
-    ids = [jobs.put(ms=5) for _ in range(600)]
+    ids = [jobs.put(ms=5) for _ in range(2_000)]
     config = config_for(valkey_server, (queue_name,), "processors:work", concurrency=5)
     for _ in range(4):
         with Hub(config) as hub:
@@ -199,7 +199,7 @@ def test_a_stop_in_full_swing_loses_and_doubles_nothing(valkey_server: Server, q
             assert hub.stop(reason="recycle") == 11
         assert jobs.count("active") == 0
     with Hub(config):
-        jobs.done(600, within=40)
+        jobs.done(2_000, within=60)
     assert {(jobs.field(i, "atm"), jobs.field(i, "stc")) for i in ids} == {("1", None)}
     assert jobs.idle()
 

@@ -64,7 +64,7 @@ async def test_a_limited_queue_says_for_how_long(server: Server, queue_name: str
 async def test_the_last_job_says_that_it_is_and_wakes_nobody(bench: Bench, wire: Wire) -> None:
     """law 11: the wire's marker after every take would wake another worker in vain for each job."""
     wire.add()
-    taken = await bench.plane.take(bench.token())
+    taken = await bench.plane.take(bench.token(), quiet=True)
     assert isinstance(taken, Taken)
     assert taken.then == Nothing()
     assert "marker" not in bench.dump()
@@ -76,7 +76,7 @@ async def test_a_job_that_is_not_the_last_leaves_the_marker_for_the_next(
 ) -> None:
     wire.add()
     wire.add(**options)
-    taken = await bench.plane.take(bench.token())
+    taken = await bench.plane.take(bench.token(), quiet=True)
     assert isinstance(taken, Taken)
     assert taken.then is None
     assert bench.dump()["marker"] == {"0": 0}
@@ -88,7 +88,7 @@ async def test_the_last_job_tells_when_the_next_delayed_one_is_due(bench: Bench)
     wire.now = due - 60_000
     wire.add(delay=60_000)
     wire.add()
-    taken = await bench.plane.take(bench.token())
+    taken = await bench.plane.take(bench.token(), quiet=True)
     assert isinstance(taken, Taken)
     assert taken.then == Nothing(next_due_ms=due)
     assert list(bench.dump()["marker"]) == ["1"]
