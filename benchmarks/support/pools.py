@@ -21,6 +21,7 @@ BODY = """
 [supervisor]
 control = "@CONTROL@"
 max_restarts = 1000
+backoff = {{ initial = "10ms", max = "100ms" }}
 hang_timeout = "30s"
 
 [infra]
