@@ -21,9 +21,10 @@ from tests.support.waiting import eventually
 
 TITLE = "Recovery: times in ms"
 METHOD = (
-    "The real program with default settings (30 s locks); restarts are not slowed down by the deaths before. Kill: from "
-    "SIGKILL of the worker that runs a job to the next start of that job; LockManager: from its SIGKILL to the first full renewal of its successor, with the number of "
-    "leases given; start: from exec to every child ready; reload: from SIGHUP to a new generation of workers ready."
+    "The real program with default settings (30 s locks), its restarts not slowed down by the deaths before. Kill: "
+    "from SIGKILL of the worker that runs a job to the next start of that job; LockManager: from its SIGKILL to the "
+    "first full renewal of its successor, with the number of leases given; start: from exec to every child ready; "
+    "reload: from SIGHUP to a new generation of workers ready."
 )
 
 
