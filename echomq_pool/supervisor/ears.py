@@ -2,8 +2,8 @@
 """What the supervisor listens to: the frames of its children on one side, all that cannot wait on the other.
 
 Most frames are passed on and change nothing here. After some of those the next are left to gather for a moment, while
-deaths, signals and orders are heard as ever. A pool of 2 × 4 slots with jobs of 2 ms wakes supervisor and lock manager
-100 times a second so, instead of for every turn of every worker: a sixth of what both need for a job there.
+deaths, signals and orders are heard as ever. With one slot and no-op jobs supervisor and lock manager need some 25 µs
+for a job so, together; woken for every turn of the worker's loop they needed 90.
 """
 
 from __future__ import annotations
