@@ -21,7 +21,7 @@ BODY = """
 [supervisor]
 control = "@CONTROL@"
 max_restarts = 1000
-backoff = {{ initial = "10ms", max = "100ms" }}
+backoff = {{ initial = "1ms", max = "1ms" }}
 hang_timeout = "30s"
 
 [infra]

@@ -18,6 +18,7 @@ from echomq_pool.config.schema import PoolConfig, WorkersConfig
 from echomq_pool.plane.base import PlaneOptions
 from echomq_pool.plane.factory import greet, keys_of, make_plane
 from echomq_pool.plane.keys import QueueKeys
+from echomq_pool.plane.slack import Slack
 from echomq_pool.redisio.link import Link
 from echomq_pool.redisio.scripts import ScriptLibrary
 from echomq_pool.redisio.state import DESCRIPTOR_GONE, LinkState
@@ -41,6 +42,7 @@ class Wiring:
 def open_sources(wiring: Wiring) -> tuple[list[Link], list[Source]]:
     """All links (not yet started) and the queues of the worker's group, in the order of the configuration."""
     names = wiring.config.queues()
+    slack = Slack(wiring.clock)
     links: list[Link] = []
     sources: list[Source] = []
     for queue in wiring.group.queues:
@@ -50,7 +52,7 @@ def open_sources(wiring: Wiring) -> tuple[list[Link], list[Source]]:
         link = links[-1]
         options = PlaneOptions.from_workers(wiring.group, worker_name=wiring.worker_name)
         options = replace(options, cluster=wiring.config.redis.cluster)
-        plane = make_plane(link, keys, wiring.library, options, wiring.clock)
+        plane = make_plane(link, keys, wiring.library, options, wiring.clock, slack)
         source = Source(queue, names.index(queue), plane, link, _link(wiring, keys, blocking=True))
         if plane.kind == "lease":
             source.batch = wiring.group.batch

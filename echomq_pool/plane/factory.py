@@ -12,6 +12,7 @@ from echomq_pool.plane.lease import LeasePlane
 from echomq_pool.plane.lease_desk import Asking, fence
 from echomq_pool.plane.lease_keys import VERSION_KEY, LeaseKeys
 from echomq_pool.plane.lock import LockPlane
+from echomq_pool.plane.slack import Pace
 from echomq_pool.redisio.link import Link
 from echomq_pool.redisio.scripts import ScriptLibrary
 
@@ -40,11 +41,12 @@ def make_plane(
     library: ScriptLibrary,
     options: PlaneOptions | None = None,
     clock: Clock = SYSTEM_CLOCK,
+    pace: Pace | None = None,
 ) -> Plane:
     """The plane to which `keys` belong."""
     if isinstance(keys, LeaseKeys):
-        return LeasePlane(link, keys, library, options, clock)
-    return LockPlane(link, keys, library, options, clock)
+        return LeasePlane(link, keys, library, options, clock, pace)
+    return LockPlane(link, keys, library, options, clock, pace)
 
 
 async def greet(link: Asking, kind: str, config: RedisConfig) -> None:

@@ -32,6 +32,7 @@ from echomq_pool.plane.lease_keys import LeaseKeys
 from echomq_pool.plane.lease_lanes import Lanes
 from echomq_pool.plane.lease_queue import LeaseQueue
 from echomq_pool.plane.lease_repeat import Repeats
+from echomq_pool.plane.slack import Pace
 from echomq_pool.redisio.scripts import ScriptLibrary
 
 MANUAL_LIMIT = 9_007_199_254_740_991
@@ -87,6 +88,7 @@ class LeasePlane:
         library: the scripts.
         options: what the scripts must know about the workers.
         clock: wall time; used for nothing but the ids of repeated jobs.
+        pace: how much a call is to carry; without one as much as it can.
     """
 
     kind: ClassVar[str] = "lease"
@@ -99,13 +101,14 @@ class LeasePlane:
         library: ScriptLibrary,
         options: PlaneOptions | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        pace: Pace | None = None,
     ) -> None:
         self.keys: QueueKeys = keys
         self.options = options or PlaneOptions()
         self._link = link
         self._library = library
         self._desk = desk = Desk(link, keys, library)
-        self._gatherer = Gatherer(desk, self.options)
+        self._gatherer = Gatherer(desk, self.options, pace or Pace())
         self.queue = LeaseQueue(desk)
         self.lanes = Lanes(desk)
         self.flows = Flows(desk, publish=self.options.publish)

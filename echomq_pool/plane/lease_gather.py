@@ -19,6 +19,7 @@ from echomq_pool.plane import codec, lease_row
 from echomq_pool.plane.base import Nothing, PlaneOptions, Taken
 from echomq_pool.plane.lease_desk import UNREADY_PAUSE_S, Desk
 from echomq_pool.plane.repeat import Verdict
+from echomq_pool.plane.slack import FEW, Pace
 
 Answer = tuple[str, Taken | Nothing | None]
 
@@ -67,10 +68,13 @@ def judge(token: str, attempts: str, state: str, spent: str) -> Verdict:
 class Gatherer:
     """The settling and claiming side of one queue."""
 
-    def __init__(self, desk: Desk, options: PlaneOptions) -> None:
+    def __init__(self, desk: Desk, options: PlaneOptions, pace: Pace) -> None:
         self._desk = desk
         self._options = options
+        self._pace = pace
         self._turns: dict[str, Turn] = {}
+        self._closed: deque[Turn] = deque()  # wait until an answer is there
+        self._flying = 0  # turns under way
         self._tasks: set[asyncio.Task[None]] = set()
         key = desk.keys.key
         self._base = desk.keys.base.encode()
@@ -136,21 +140,29 @@ class Gatherer:
         turn = self._turns.get(worker)
         if turn is None:
             turn = self._turns[worker] = Turn(text)
-            asyncio.get_running_loop().call_soon(self._start, worker, turn)
+            asyncio.get_running_loop().call_soon(self._close, worker, turn)
         return turn
 
     def _full(self, turn: Turn) -> None:
-        """A turn that holds as much as one call may is started at once; the rest makes another."""
-        if len(turn.operations) + len(turn.takers) >= MOST_OPERATIONS:
-            self._start(lease_row.owner_of(turn.owner), turn)
+        """A turn that holds as much as one call may is closed at once; the rest makes another."""
+        most = FEW if self._pace.relaxed and turn.operations else MOST_OPERATIONS
+        if len(turn.operations) + len(turn.takers) >= most:
+            self._close(lease_row.owner_of(turn.owner), turn)
 
-    def _start(self, worker: str, turn: Turn) -> None:
-        if self._turns.get(worker) is not turn:
-            return
-        del self._turns[worker]
-        task = asyncio.get_running_loop().create_task(self._finish(turn))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _close(self, worker: str, turn: Turn) -> None:
+        if self._turns.get(worker) is turn:
+            del self._turns[worker]
+            self._closed.append(turn)
+            self._start_due()
+
+    def _start_due(self) -> None:
+        """Sends what is closed, as far as the pace allows."""
+        while self._closed and not (self._flying and self._pace.relaxed):
+            self._flying += 1
+            self._pace.sent()
+            task = asyncio.get_running_loop().create_task(self._finish(self._closed.popleft()))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _finish(self, turn: Turn) -> None:
         try:
@@ -158,6 +170,10 @@ class Gatherer:
         except Exception as error:  # every caller of the turn hears it, nobody else can
             _fail(turn, error)
             return
+        finally:
+            self._flying -= 1
+            self._pace.answered()
+            self._start_due()
         unwanted = _deliver(turn, taken, nothing)
         if unwanted:
             # Their callers gave up while the call was under way: as if it had not been.

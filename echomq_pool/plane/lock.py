@@ -34,6 +34,7 @@ from echomq_pool.plane.lock_gather import Alone, Gatherer
 from echomq_pool.plane.lock_replies import decode, fetched, taken
 from echomq_pool.plane.probe import lockless
 from echomq_pool.plane.repeat import Fate, Verdict
+from echomq_pool.plane.slack import Pace
 from echomq_pool.redisio.scripts import Script, ScriptLibrary
 
 REFUSED_PAUSE_S = 1.0
@@ -67,6 +68,7 @@ class LockPlane:
         library: the scripts.
         options: what the scripts must know about the workers.
         clock: wall time for the wire.
+        pace: how much a call is to carry; without one as much as it can.
     """
 
     kind: ClassVar[str] = "lock"
@@ -79,6 +81,7 @@ class LockPlane:
         library: ScriptLibrary,
         options: PlaneOptions | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        pace: Pace | None = None,
     ) -> None:
         self.keys = keys
         self.options = options or PlaneOptions()
@@ -86,7 +89,7 @@ class LockPlane:
         self._library = library
         self._clock = clock
         self._calls = Calls(keys, self.options)
-        self._gatherer = Gatherer(self._ask, self._calls, clock)
+        self._gatherer = Gatherer(self._ask, self._calls, clock, pace or Pace())
         self._marker = keys.key("marker").encode()
 
     async def open(self) -> None:

@@ -3,7 +3,8 @@
 
 Only plain ones: no parent, no deduplication id, no limiter, finished jobs gone at once, kept for good or within the
 limits of the group. The script looks again and leaves alone what is not plain; that, a lone completion and whatever
-went wrong is finished by itself, as if there were no batches (`LockPlane.complete`).
+went wrong is finished by itself, as if there were no batches (`LockPlane.complete`). In a process with time to spare
+the calls are smaller and go one at a time (`slack.py`).
 
 Instructions of the server per job, finish and take of the next, of what BullMQ's scripts need (Valkey 9, not kept):
 0.68 by itself, 0.64 in twos, 0.55 in fours, 0.49 in eights, 0.46 in sixteens, 0.44 in thirty-twos. All that the server
@@ -13,6 +14,7 @@ does in a drain by two processes of 32 slots, jobs kept: 0.86 one by one, 0.52 s
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -24,6 +26,7 @@ from echomq_pool.plane.calls import Call, Calls, keep_map
 from echomq_pool.plane.codec import to_wire
 from echomq_pool.plane.job_record import JobRecord
 from echomq_pool.plane.lock_replies import taken
+from echomq_pool.plane.slack import FEW, Pace
 
 # In one call: the server does nothing else for some 20 µs a job, less than it would for as many calls in one write.
 # Twice as many would save 3 % more.
@@ -63,16 +66,22 @@ class Gatherer:
         ask: sends a call; the future of its reply.
         calls: builds it.
         clock: wall time for the wire, monotonic time for `LIMITS_MS`.
+        pace: how much a call is to carry.
     """
 
-    def __init__(self, ask: Callable[[Call], asyncio.Future[Any]], calls: Calls, clock: Clock) -> None:
+    def __init__(
+        self, ask: Callable[[Call], asyncio.Future[Any]], calls: Calls, clock: Clock, pace: Pace
+    ) -> None:
         self._ask = ask
         self._calls = calls
         self._clock = clock
         self._keep = calls.options.keep_completed
         self._limits = keep_map(None, self._keep)
         self._kind = kind_within(self._limits, self._limits)
+        self._pace = pace
         self._turn: Turn | None = None
+        self._full: deque[Turn] = deque()  # wait until an answer is there
+        self._flying = 0  # calls under way
         self._seen = 0  # completions of this turn
         self._several = False  # the last turn with any had more than one
         self._alone_until_ms = 0
@@ -98,8 +107,10 @@ class Gatherer:
         turn.ids.add(job.id)
         turn.rows += (to_wire(job.id), to_wire(token), value, kind + fetch)
         turn.waiters.append((waiter, token, fetch))
-        if len(turn.waiters) == MOST_JOBS:
-            self._send()
+        if len(turn.waiters) >= (FEW if self._pace.relaxed else MOST_JOBS):
+            self._full.append(turn)
+            self._turn = None
+            self._send_due()
         return waiter
 
     def _kind_of(self, job: JobRecord) -> int | None:
@@ -115,13 +126,21 @@ class Gatherer:
 
     def _end_turn(self) -> None:
         several, self._seen = self._seen > 1, 0
-        if self._turn is not None:
-            self._send()
+        self._send_due()
         self._several = several and self._clock.mono_ms() >= self._alone_until_ms
 
-    def _send(self) -> None:
-        turn, self._turn = self._turn, None
-        assert turn is not None
+    def _send_due(self) -> None:
+        """Sends what is full, and at the end of a turn the rest, as far as the pace allows."""
+        while not (self._flying and self._pace.relaxed):
+            if self._full:
+                self._send(self._full.popleft())
+            elif self._turn is not None and not self._seen:
+                turn, self._turn = self._turn, None
+                self._send(turn)
+            else:
+                return
+
+    def _send(self, turn: Turn) -> None:
         if len(turn.waiters) == 1:
             _tell(turn.waiters[0][0], Alone.ALONE)
             return
@@ -130,9 +149,14 @@ class Gatherer:
         except Exception as error:  # every caller of the turn hears it, nobody else can
             _fail(turn, error)
             return
+        self._flying += 1
+        self._pace.sent()
         reply.add_done_callback(lambda done: self._answered(turn, done))
 
     def _answered(self, turn: Turn, done: asyncio.Future[Any]) -> None:
+        self._flying -= 1
+        self._pace.answered()
+        self._send_due()  # before its jobs go on: the server ends the next ones meanwhile
         try:
             self._deliver(turn, *done.result())
         except Exception as error:  # the call's own, or an answer that is none
