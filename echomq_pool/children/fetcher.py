@@ -110,8 +110,9 @@ class Fetcher:
             source.ready = source.limited is None
             source.burst = min(source.burst * 2, source.batch)
         if not source.taking:
-            # Once this job is on its way: to make the next takes first let it start 30 µs later.
-            asyncio.get_running_loop().call_soon(self.pump)
+            # Two turns later: in the next one this job is told and started, and nothing is to delay that.
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self.pump)
 
     def took_nothing(self, source: Source, answer: Nothing) -> None:
         """A take brought nothing, and `answer` says until when."""
@@ -174,7 +175,7 @@ class Fetcher:
         self.pump()
 
     async def _wait(self, source: Source) -> None:
-        """Blocks until there may be work in `source`."""
+        """Blocks until there may be work in `source`, and then is the slot that looks for it, if one is free."""
         consumed = False
         while self._open:
             self.turns += 1
@@ -201,7 +202,19 @@ class Fetcher:
         source.ready = source.limited is None
         if consumed and (not self.open or len(self.slots) >= self._concurrency):
             self._put_back(source)
-        self.pump()
+        slot = asyncio.current_task()
+        if (
+            slot is None
+            or not self.open
+            or len(self.slots) >= self._concurrency
+            or self._next_source() is not source
+        ):
+            self.pump()
+            return
+        # What has listened takes: a task more would let the job start later by a turn of the loop.
+        source.taking += 1
+        self.slots[slot] = source
+        await self._slot(source)
 
     def _put_back(self, source: Source) -> None:
         """Wakes another process for the job that this one cannot take now."""
@@ -217,12 +230,12 @@ class Fetcher:
         client_id = source.blocking.client_id
         try:
             async with asyncio.timeout(UNBLOCK_S):
-                while source.link.connected and client_id is not None and not waiter.done():
+                while source.link.connected and client_id is not None and source.waiter is waiter:
                     await source.link.call("CLIENT", "UNBLOCK", client_id)
                     await asyncio.wait({waiter}, timeout=0.02)  # the call may not have reached the server yet
         except (LinkError, TimeoutError) as exc:
             log.debug("unblocking %s: %s", source.name, exc)
-        if not waiter.done():
+        if source.waiter is waiter:
             waiter.cancel()
             source.waiter = None
             self._put_back(source)  # the reply that was on its way may have held the marker
