@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""echomq-pool on the lock plane, with the synchronous producer."""
+"""echomq-pool on the lock plane: the synchronous producer in bulk, the asynchronous one on uvloop one by one."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
+import uvloop
+
 from benchmarks.peers import common
 from benchmarks.peers.common import Load
-from echomq_pool import SyncQueue
+from echomq_pool import Queue, SyncQueue
 
 BODY = """
 name = "compare"
@@ -56,14 +59,20 @@ class Ours:
             self.queue.add_bulk((kind, {"n": n}, {}) for n in range(start, min(count, start + 1_000)))
 
     def one(self, kind: str, count: int) -> None:
-        for n in range(count):
-            self.queue.add(kind, {"n": n})
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_one_by_one(kind, count))
 
     def mark(self) -> None:
         self.queue.add("mark", {"at": time.time_ns()})
 
     def hold(self, key: str, seconds: float) -> None:
         self.queue.add("hold", {"key": key, "s": seconds})
+
+
+async def _one_by_one(kind: str, count: int) -> None:
+    async with Queue("bench", url=common.url()) as queue:
+        for n in range(count):
+            await queue.add(kind, {"n": n})
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ class LeasePlane:
         keys: the queue.
         library: the scripts.
         options: what the scripts must know about the workers.
-        clock: wall time; used for nothing but the ids of repeated jobs.
+        clock: wall time for nothing but the ids of repeated jobs, monotonic time for the pace.
         pace: how much a call is to carry; without one as much as it can.
     """
 
@@ -108,7 +108,7 @@ class LeasePlane:
         self._link = link
         self._library = library
         self._desk = desk = Desk(link, keys, library)
-        self._gatherer = Gatherer(desk, self.options, pace or Pace())
+        self._gatherer = Gatherer(desk, self.options, clock, pace or Pace())
         self.queue = LeaseQueue(desk)
         self.lanes = Lanes(desk)
         self.flows = Flows(desk, publish=self.options.publish)

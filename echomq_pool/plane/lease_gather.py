@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from echomq_pool.clock import Clock
 from echomq_pool.errors import LinkDown, LinkRefused, ServerUnready
 from echomq_pool.plane import codec, lease_row
 from echomq_pool.plane.base import Nothing, PlaneOptions, Taken
 from echomq_pool.plane.lease_desk import UNREADY_PAUSE_S, Desk
 from echomq_pool.plane.repeat import Verdict
-from echomq_pool.plane.slack import FEW, Pace
+from echomq_pool.plane.slack import NEXT_MS, Pace, Valve
 
 Answer = tuple[str, Taken | Nothing | None]
 
@@ -68,13 +69,13 @@ def judge(token: str, attempts: str, state: str, spent: str) -> Verdict:
 class Gatherer:
     """The settling and claiming side of one queue."""
 
-    def __init__(self, desk: Desk, options: PlaneOptions, pace: Pace) -> None:
+    def __init__(self, desk: Desk, options: PlaneOptions, clock: Clock, pace: Pace) -> None:
         self._desk = desk
         self._options = options
-        self._pace = pace
+        self._valve = Valve(pace, clock)
         self._turns: dict[str, Turn] = {}
-        self._closed: deque[Turn] = deque()  # wait until an answer is there
-        self._flying = 0  # turns under way
+        self._closed: deque[Turn] = deque()  # wait for the valve
+        self._later: asyncio.TimerHandle | None = None  # when it is looked at again
         self._tasks: set[asyncio.Task[None]] = set()
         key = desk.keys.key
         self._base = desk.keys.base.encode()
@@ -145,7 +146,7 @@ class Gatherer:
 
     def _full(self, turn: Turn) -> None:
         """A turn that holds as much as one call may is closed at once; the rest makes another."""
-        most = FEW if self._pace.relaxed and turn.operations else MOST_OPERATIONS
+        most = min(self._valve.most, MOST_OPERATIONS) if turn.operations else MOST_OPERATIONS
         if len(turn.operations) + len(turn.takers) >= most:
             self._close(lease_row.owner_of(turn.owner), turn)
 
@@ -156,13 +157,20 @@ class Gatherer:
             self._start_due()
 
     def _start_due(self) -> None:
-        """Sends what is closed, as far as the pace allows."""
-        while self._closed and not (self._flying and self._pace.relaxed):
-            self._flying += 1
-            self._pace.sent()
-            task = asyncio.get_running_loop().create_task(self._finish(self._closed.popleft()))
+        """Sends what is closed, as far as the valve lets it."""
+        loop = asyncio.get_running_loop()
+        while self._closed:
+            if not self._valve.open:
+                self._later = self._later or loop.call_later(NEXT_MS / 1_000, self._look_again)
+                return
+            self._valve.sent()
+            task = loop.create_task(self._finish(self._closed.popleft()))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    def _look_again(self) -> None:
+        self._later = None
+        self._start_due()
 
     async def _finish(self, turn: Turn) -> None:
         try:
@@ -171,8 +179,7 @@ class Gatherer:
             _fail(turn, error)
             return
         finally:
-            self._flying -= 1
-            self._pace.answered()
+            self._valve.answered()
             self._start_due()
         unwanted = _deliver(turn, taken, nothing)
         if unwanted:

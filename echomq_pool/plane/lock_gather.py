@@ -26,7 +26,7 @@ from echomq_pool.plane.calls import Call, Calls, keep_map
 from echomq_pool.plane.codec import to_wire
 from echomq_pool.plane.job_record import JobRecord
 from echomq_pool.plane.lock_replies import taken
-from echomq_pool.plane.slack import FEW, Pace
+from echomq_pool.plane.slack import NEXT_MS, Pace, Valve
 
 # In one call: the server does nothing else for some 20 µs a job, less than it would for as many calls in one write.
 # Twice as many would save 3 % more.
@@ -78,10 +78,10 @@ class Gatherer:
         self._keep = calls.options.keep_completed
         self._limits = keep_map(None, self._keep)
         self._kind = kind_within(self._limits, self._limits)
-        self._pace = pace
+        self._valve = Valve(pace, clock)
         self._turn: Turn | None = None
-        self._full: deque[Turn] = deque()  # wait until an answer is there
-        self._flying = 0  # calls under way
+        self._full: deque[Turn] = deque()  # wait for the valve
+        self._later: asyncio.TimerHandle | None = None  # when it is looked at again
         self._seen = 0  # completions of this turn
         self._several = False  # the last turn with any had more than one
         self._alone_until_ms = 0
@@ -107,7 +107,7 @@ class Gatherer:
         turn.ids.add(job.id)
         turn.rows += (to_wire(job.id), to_wire(token), value, kind + fetch)
         turn.waiters.append((waiter, token, fetch))
-        if len(turn.waiters) >= (FEW if self._pace.relaxed else MOST_JOBS):
+        if len(turn.waiters) >= min(self._valve.most, MOST_JOBS):
             self._full.append(turn)
             self._turn = None
             self._send_due()
@@ -130,15 +130,21 @@ class Gatherer:
         self._several = several and self._clock.mono_ms() >= self._alone_until_ms
 
     def _send_due(self) -> None:
-        """Sends what is full, and at the end of a turn the rest, as far as the pace allows."""
-        while not (self._flying and self._pace.relaxed):
+        """Sends what is full, and at the end of a turn the rest, as far as the valve lets it."""
+        while self._full or (self._turn is not None and not self._seen):
+            if not self._valve.open:
+                loop = asyncio.get_running_loop()
+                self._later = self._later or loop.call_later(NEXT_MS / 1_000, self._look_again)
+                return
             if self._full:
                 self._send(self._full.popleft())
-            elif self._turn is not None and not self._seen:
+            elif self._turn is not None:
                 turn, self._turn = self._turn, None
                 self._send(turn)
-            else:
-                return
+
+    def _look_again(self) -> None:
+        self._later = None
+        self._send_due()
 
     def _send(self, turn: Turn) -> None:
         if len(turn.waiters) == 1:
@@ -149,13 +155,11 @@ class Gatherer:
         except Exception as error:  # every caller of the turn hears it, nobody else can
             _fail(turn, error)
             return
-        self._flying += 1
-        self._pace.sent()
+        self._valve.sent()
         reply.add_done_callback(lambda done: self._answered(turn, done))
 
     def _answered(self, turn: Turn, done: asyncio.Future[Any]) -> None:
-        self._flying -= 1
-        self._pace.answered()
+        self._valve.answered()
         self._send_due()  # before its jobs go on: the server ends the next ones meanwhile
         try:
             self._deliver(turn, *done.result())

@@ -4,7 +4,8 @@
 Jobs that end together travel together, and their successors come back and start together: once a hundred jobs of
 50 ms have met, each of them waits for all the others, for ever. As many to a call as it carries costs the least, and
 where worker or server have no time to spare that is what counts. Where they have, eight to a call, and the next call
-when the answer is there: eight jobs run again while the server ends the next eight, and so the crowd dissolves.
+when the answer is there: eight jobs run again while the server ends the next eight, and so the crowd dissolves. (Calls
+that reach the server together are answered together, after the last of them.)
 
 1 × 100 jobs of 50 ms, between the end of a job and the start of the next in its slot: 6.2 ms by 32 a call, 2.9 ms one
 call at a time, then 2.5 ms by sixteens and 1.9 ms by eights. A drain of no-op jobs is a quarter slower by eights.
@@ -17,10 +18,9 @@ from collections.abc import Callable
 
 from echomq_pool.clock import Clock
 
-FEW = 8  # completions of a call while there is time to spare
-WINDOW_MS = (
-    25  # at least this long is looked at: some calls, and over before anybody notices a change of load
-)
+FEW, UNBOUNDED = 8, 1 << 30  # completions of a call with time to spare, and without
+NEXT_MS = 2  # … after which no answer is waited for: the server is far away, and has got the call long since
+WINDOW_MS = 25  # is looked at: some calls, and over before anybody notices a change of load
 
 
 def _process_ms() -> int:
@@ -76,3 +76,36 @@ class Slack(Pace):
         length, spent = now - self._began_ms, self._spent_ms()
         self.relaxed = 2 * (self._waited_ms + spent - self._spent_before_ms) < length
         self._began_ms, self._waited_ms, self._spent_before_ms = now, 0, spent
+
+
+class Valve:
+    """Lets the calls of one queue out: at once, or, with time to spare, each after the answer to the one before."""
+
+    def __init__(self, pace: Pace, clock: Clock) -> None:
+        self._pace = pace
+        self._clock = clock
+        self._under_way = 0
+        self._sent_ms = 0
+
+    @property
+    def most(self) -> int:
+        """How many completions a call is to carry at most."""
+        return FEW if self._pace.relaxed else UNBOUNDED
+
+    @property
+    def open(self) -> bool:
+        """Whether a call may leave now."""
+        if not self._under_way or not self._pace.relaxed:
+            return True
+        return self._clock.mono_ms() - self._sent_ms >= NEXT_MS
+
+    def sent(self) -> None:
+        """A call is on its way."""
+        self._under_way += 1
+        self._sent_ms = self._clock.mono_ms()
+        self._pace.sent()
+
+    def answered(self) -> None:
+        """… and has come back, with or without an answer."""
+        self._under_way -= 1
+        self._pace.answered()

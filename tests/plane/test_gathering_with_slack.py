@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from echomq_pool.clock import FakeClock
 from echomq_pool.errors import LinkDown
 from echomq_pool.plane.base import Taken
 from echomq_pool.plane.factory import make_plane
-from echomq_pool.plane.slack import FEW, Pace
+from echomq_pool.plane.slack import FEW, NEXT_MS, Pace
 from echomq_pool.redisio.scripts import load_library
 from tests.support.contract import Contract, contract_on
 from tests.support.servers import Server
@@ -72,9 +73,10 @@ class Shop:
     def __init__(self, queue: Contract) -> None:
         self.queue = queue
         self.mood = Mood()
+        self.clock = FakeClock()
         self.counter = Counter(queue.link)
         self.plane = make_plane(
-            self.counter, queue.plane.keys, load_library(), queue.plane.options, pace=self.mood
+            self.counter, queue.plane.keys, load_library(), queue.plane.options, self.clock, self.mood
         )
 
     async def jobs(self, count: int, more: int = 0) -> list[Taken]:
@@ -137,6 +139,23 @@ async def test_the_first_of_a_crowd_go_on_while_the_last_still_wait(shop: Shop) 
     assert not last.done()
     await shop.counter.let_go()
     await last
+
+
+async def test_a_server_far_away_is_sent_the_next_call_before_it_has_answered(shop: Shop) -> None:
+    jobs = await shop.jobs(2 * FEW + 1)
+    shop.mood.relaxed = True
+    ending = shop.complete(jobs)
+    await shop.under_way(1)
+    shop.clock.advance(NEXT_MS - 1)
+    await asyncio.sleep(2 * NEXT_MS / 1_000)  # the valve is looked at again, and still closed
+    await shop.under_way(1)
+    shop.clock.advance(1)
+    await shop.under_way(2)
+    shop.clock.advance(NEXT_MS)
+    await eventually_async(lambda: shop.counter.calls == 3 or shop.queue.kind == "lock")
+    while shop.counter.kept:
+        await shop.counter.let_go()
+    assert not any(isinstance(result, Exception) for result in await ending)
 
 
 async def test_a_busy_process_puts_a_crowd_into_one_call_and_waits_for_no_answer(shop: Shop) -> None:
