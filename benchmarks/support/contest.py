@@ -323,7 +323,8 @@ MEASURES: dict[str, tuple[Callable[[Contestant, Sizes], dict[str, Any]], str]] =
     "enqueue: one producer": (
         enqueue,
         "Bulk: its call for many jobs where it has one, else a hundred in flight where it is asynchronous, else one "
-        "by one. One by one: each after the reply to the one before; ours by `Queue` on uvloop, in bulk by `SyncQueue`.",
+        "by one. One by one: each after the reply to the one before. Ours: `SyncQueue` in bulk, `Queue` on uvloop one "
+        "by one.",
     ),
     "latency: add → start, idle": (idle_latency, "A job every 20 ms, wall clock of one machine."),
     "memory: 4 idle workers": (idle_memory, "PSS of all processes after 200 jobs."),
