@@ -176,6 +176,24 @@ class Fetcher:
 
     async def _wait(self, source: Source) -> None:
         """Blocks until there may be work in `source`, and then is the slot that looks for it, if one is free."""
+        consumed = await self._marked(source)
+        source.waiter = None
+        source.due_ms = 0
+        source.ready = source.limited is None
+        free = self.open and len(self.slots) < self._concurrency
+        if consumed and not free:
+            self._put_back(source)
+        slot = asyncio.current_task()
+        if slot is None or not free or self._next_source() is not source:
+            self.pump()
+            return
+        # What has listened takes: a task more would let the job start later by a turn of the loop.
+        source.taking += 1
+        self.slots[slot] = source
+        await self._slot(source)
+
+    async def _marked(self, source: Source) -> bool:
+        """Blocks until it is worth while to look. Whether a marker was consumed."""
         consumed = False
         while self._open:
             self.turns += 1
@@ -197,24 +215,7 @@ class Fetcher:
             if not marker:
                 break
             source.due_ms = min(source.due_ms or marker, marker)
-        source.waiter = None
-        source.due_ms = 0
-        source.ready = source.limited is None
-        if consumed and (not self.open or len(self.slots) >= self._concurrency):
-            self._put_back(source)
-        slot = asyncio.current_task()
-        if (
-            slot is None
-            or not self.open
-            or len(self.slots) >= self._concurrency
-            or self._next_source() is not source
-        ):
-            self.pump()
-            return
-        # What has listened takes: a task more would let the job start later by a turn of the loop.
-        source.taking += 1
-        self.slots[slot] = source
-        await self._slot(source)
+        return consumed
 
     def _put_back(self, source: Source) -> None:
         """Wakes another process for the job that this one cannot take now."""
