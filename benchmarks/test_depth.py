@@ -16,8 +16,8 @@ from tests.support.servers import Server
 
 TITLE = "Depth: N jobs that wait or are delayed"
 METHOD = (
-    "Server bytes: growth of used_memory per job, data of one number. Add µs, take µs: script time of further 200 adds "
-    "and 200 takes with all of them there."
+    "Server bytes: growth of used_memory per job, data of one number. Add µs, take µs: script time of a further add of "
+    "the same kind (by the bulk call) and of a take of a waiting job, mean of 200, with all of them there."
 )
 FURTHER = 200
 
@@ -58,7 +58,7 @@ def test_depth(benchmark: Any, server: Server, row: Row, depths: list[int], stat
     def all_depths() -> None:
         for depth in depths:
             grow(depth)
-            add, take = further_cost(server, further)
+            add, take = further_cost(server, further, options)
             row(
                 TITLE,
                 METHOD,
@@ -72,11 +72,13 @@ def test_depth(benchmark: Any, server: Server, row: Row, depths: list[int], stat
     benchmark.pedantic(all_depths, rounds=1)
 
 
-def further_cost(server: Server, count: int) -> tuple[float, float]:
-    """Script µs of one more add and one more take."""
+def further_cost(server: Server, count: int, options: dict[str, Any]) -> tuple[float, float]:
+    """Script µs of one more add of the same kind and of one more take."""
     with Meter(server) as adding:
-        fill(server, count, {})
+        fill(server, count, options)
+    if options:
+        fill(server, count, {})  # something to take
     with plane_bench(server) as bench, Meter(server) as taking:
         answers = bench.run(bench.each(count, lambda _: bench.plane.take(bench.token())))
     assert all(isinstance(answer, Taken) for answer in answers)
-    return adding.script_us / adding.scripts, taking.script_us / taking.scripts
+    return adding.script_us / count, taking.script_us / count
